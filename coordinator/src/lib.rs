@@ -12,6 +12,7 @@ pub mod http;
 pub mod limits;
 pub mod memory;
 pub mod meter;
+pub mod notify;
 pub mod past;
 mod place;
 pub mod reports;

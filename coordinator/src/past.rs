@@ -35,14 +35,16 @@ pub enum Eyes {
 }
 
 /// A run as a file to be kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Exported {
     /// Its media type.
     pub media: &'static str,
     /// What the file is called.
     pub name: String,
-    /// The file.
-    pub bytes: Bytes,
+    /// The file, at its beginning, and without a name: it goes with whoever reads it. It may be larger than memory.
+    pub file: std::fs::File,
+    /// Its size in bytes.
+    pub bytes: u64,
 }
 
 /// Looks back. Every error names the remedy.

@@ -1,5 +1,6 @@
 //! What runs cost and how well they went, from a store: which tasks are meant is asked of its indexes, what came of them
-//! of their own streams. Nothing is kept; a page costs what the streams of its tasks have.
+//! of their own streams. Nothing is kept; a page costs what the streams of its tasks have. Pages begin with the newest
+//! tasks: whoever adds up only some of them leaves out the oldest, and is told since when they have all.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -74,6 +75,14 @@ async fn tasks(
     Ok(Tasks { tasks: found.into_iter().map(|(place, task)| (Some(place), task)).collect(), more })
 }
 
+/// Since when all is told, where what comes next is behind `place`: as of [`CostPage::from`].
+fn told_since(place: Option<ReportPlace>) -> Option<Timestamp> {
+    match place {
+        Some(ReportPlace::Ended(at, _)) => Some(at),
+        Some(ReportPlace::Standing(..) | ReportPlace::Batch(_)) | None => None,
+    }
+}
+
 fn window(from: Option<Timestamp>, until: Option<Timestamp>) -> Option<(Timestamp, Timestamp)> {
     from.map(|from| (from, until.unwrap_or(Timestamp(i64::MAX))))
 }
@@ -89,7 +98,7 @@ pub async fn cost(store: &dyn Store, query: &CostQuery) -> Result<CostPage, Repo
     if said.iter().filter(|said| **said).count() != 1 || (until.is_some() && from.is_none()) {
         return Err(wrong("run", "say one of `run`, `task`, `batch`, and `from` with or without `until`"));
     }
-    let mut page = CostPage { runs: Vec::new(), next: None };
+    let mut page = CostPage { runs: Vec::new(), next: None, from: None };
     if let Some(run) = *run {
         let view = store.run(run).await?.ok_or_else(|| ReportError::Absent(format!("run {run}")))?;
         let read = cost_of(store, &view, None).await?;
@@ -120,6 +129,7 @@ pub async fn cost(store: &dyn Store, query: &CostQuery) -> Result<CostPage, Repo
             }
         }
         if (nth == last && found.more) || (nth < last && read > PAGE_EVENTS) {
+            page.from = told_since(place);
             page.next = place.map(|place| place.to_string());
             break;
         }
@@ -147,7 +157,7 @@ pub async fn cost_days(store: &dyn Store, query: &CostDaysQuery) -> Result<CostD
         });
         day.sums.add(call);
     }
-    Ok(CostDaysPage { days: days.into_values().collect(), runs, next: page.next })
+    Ok(CostDaysPage { days: days.into_values().collect(), runs, next: page.next, from: page.from })
 }
 
 fn shown(mut cost: RunCost, calls: bool) -> RunCost {
@@ -208,7 +218,8 @@ pub async fn metrics(store: &dyn Store, query: &MetricsQuery) -> Result<MetricsP
         }
         (None, None, None) => return Err(wrong("from", "say from when on")),
     };
-    let mut page = MetricsPage { tasks: Vec::new(), weeks: Vec::new(), scripted_left_out: 0, next: None };
+    let mut page =
+        MetricsPage { tasks: Vec::new(), weeks: Vec::new(), scripted_left_out: 0, next: None, from: None };
     let (mut read, last) = (0, found.tasks.len());
     for (nth, (place, task)) in (1..).zip(found.tasks) {
         let (measured, events) = measured(store, task).await?;
@@ -219,6 +230,7 @@ pub async fn metrics(store: &dyn Store, query: &MetricsQuery) -> Result<MetricsP
             page.tasks.push(TaskMetrics::of(task, &measured));
         }
         if (nth == last && found.more) || (nth < last && read > PAGE_EVENTS) {
+            page.from = told_since(place);
             page.next = place.map(|place| place.to_string());
             break;
         }

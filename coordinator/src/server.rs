@@ -27,16 +27,18 @@ use crate::{
     archive::{ArchiveSettings, Archiver},
     clock::{self, Clock},
     http::{
-        AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, RunTokens,
-        TokenTable, TokensUnread, router,
+        AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, Relays,
+        RunTokens, Sessions, TokenTable, TokensUnread, router,
     },
     limits::{LimitError, LimitTable},
+    notify::{Notifier, NotifyError, NotifyMeters, NotifyTable, begin},
     past::Past,
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Lead, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints, follow_limits,
-        follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox, write_refused,
+        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
+        follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
+        tell_of_news, write_refused,
     },
 };
 
@@ -108,6 +110,15 @@ pub enum Exposure {
     Open,
 }
 
+/// What a coordinator does with notifications, where it has a [`Notifier`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notices {
+    /// It reads the log on and tells.
+    Told,
+    /// It shows them alone: it lives for a moment, and whoever serves tells.
+    Shown,
+}
+
 /// How a coordinator serves.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -147,6 +158,10 @@ pub struct ServerConfig {
     pub archive: ArchiveSettings,
     /// What looks back at runs; without it the routes of that answer that there is none.
     pub past: Option<Arc<dyn Past>>,
+    /// Who is told of what needs them, and how; without it nobody is.
+    pub notifier: Option<Arc<dyn Notifier>>,
+    /// Whether this coordinator tells them.
+    pub notices: Notices,
     /// Tests only: where the coordinator dies between a commit and its answer.
     pub answers_lost: Vec<AnswerLost>,
 }
@@ -171,6 +186,8 @@ impl ServerConfig {
             redactor: Redactor::default(),
             archive: ArchiveSettings::default(),
             past: None,
+            notifier: None,
+            notices: Notices::Told,
             answers_lost: Vec::new(),
         }
     }
@@ -202,6 +219,9 @@ pub enum ServeError {
     /// The log does not give its tokens.
     #[error("who may call is not known")]
     Tokens(#[from] TokensUnread),
+    /// The log does not give its notifications.
+    #[error("what is to be told is not known")]
+    Notifications(#[from] NotifyError),
     /// The log does not give its limits on model providers.
     #[error("how fast models may be asked is not known")]
     Limits(#[from] LimitError),
@@ -253,7 +273,9 @@ pub async fn start(
         clock: Arc::clone(&clock),
         tokens: Arc::clone(&tokens),
         run_tokens: RunTokens::new(&secret),
+        sessions: Sessions::new(&secret),
         wakes: Arc::clone(&wakes),
+        relays: Relays::new(tasks.clone()),
         schedules: ScheduleTable::default(),
         model_limits,
         memory: crate::memory::MemoryTable::default(),
@@ -265,6 +287,9 @@ pub async fn start(
         redactor: config.redactor,
         archive: config.archive.clone(),
         past: config.past,
+        notifications: Arc::new(NotifyTable::default()),
+        notifier: config.notifier.clone(),
+        notify_meters: Arc::new(NotifyMeters::default()),
         looks: tokio::sync::Semaphore::new(LOOKS_AT_ONCE),
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
@@ -278,6 +303,12 @@ pub async fn start(
     tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(follow_limits(Arc::clone(&api), shutdown.clone()));
+    let tells = config.notifier.filter(|to| config.notices == Notices::Told && !to.targets().is_empty());
+    if let Some(notifier) = tells {
+        // Before anybody is served: what happens from now on is told.
+        begin(&api.notifications, &*store, clock.now()).await?;
+        tell_of_news(&tasks, &api, notifier, &shutdown);
+    }
     if let Some(hints) = store.hints() {
         tasks.spawn(send_hints(Arc::clone(&hints), Arc::clone(&wakes), shutdown.clone()));
         tasks.spawn(follow_hints(hints, Arc::clone(&wakes), shutdown.clone()));
@@ -313,7 +344,7 @@ fn look_after(
 ) {
     let shared = || (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes));
     let (of, at, woken) = shared();
-    let lead = Arc::new(Lead::new(of, at, woken, lease_ms));
+    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, lease_ms));
     tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
     let (of, at, woken) = shared();
     tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), lease_ms, shutdown.clone()));

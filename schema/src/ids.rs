@@ -77,6 +77,12 @@ uuid_id!(
     "batch id"
 );
 
+uuid_id!(
+    /// Something that somebody elsewhere is told of.
+    NotificationId,
+    "notification id"
+);
+
 /// Values of hexadecimal digits; above 15 = none. By a table, for a log has one or two hashes in each event.
 const DIGITS: [u8; 256] = {
     let mut digits = [u8::MAX; 256];
@@ -296,12 +302,28 @@ pub const QUEUE_NAME_BYTES_MAX: usize = 64;
 /// A queue's name: letters, digits, `.`, `_`, `-`; at most [`QUEUE_NAME_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
 pub struct QueueName(String);
+
+/// What the name of a queue begins with that `docket run` makes for its one task.
+const OWN_QUEUE: &str = "run-";
 
 impl QueueName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The queue of one task alone, which no other worker looks at.
+    pub fn of_one(task: TaskId) -> Self {
+        Self(format!("{OWN_QUEUE}{}", task.short()))
+    }
+
+    /// Whether the name is one that [`Self::of_one`] gives. There are as many of those as tasks: whoever tells of
+    /// queues by name tells of these together.
+    pub fn is_of_one(&self) -> bool {
+        let digits = self.0.strip_prefix(OWN_QUEUE);
+        digits.is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
     }
 }
 
@@ -370,11 +392,13 @@ pub enum SystemTopic {
     Limits,
     /// What the runs of batches may use together.
     Budgets,
+    /// What people and programs elsewhere are told of.
+    Notifications,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tokens,
         Self::Audit,
         Self::Anchors,
@@ -385,6 +409,7 @@ impl SystemTopic {
         Self::Archive,
         Self::Limits,
         Self::Budgets,
+        Self::Notifications,
     ];
 
     /// The topic's name in a stream id.
@@ -400,6 +425,7 @@ impl SystemTopic {
             Self::Archive => "archive",
             Self::Limits => "limits",
             Self::Budgets => "budgets",
+            Self::Notifications => "notifications",
         }
     }
 }
@@ -458,6 +484,16 @@ impl JsonSchema for StreamId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_of_one_task_is_known_by_its_name() {
+        let own = QueueName::of_one(TaskId(Uuid::from_u128(0xabcd_ef01)));
+        assert_eq!((own.as_str(), own.is_of_one()), ("run-abcdef01", true));
+        assert_eq!(own.as_str().parse::<QueueName>(), Ok(own.clone()));
+        for name in ["run-", "run-abcdef0", "run-abcdef011", "run-abcdefgh", "runabcdef01", "default"] {
+            assert!(!name.parse::<QueueName>().expect("a name").is_of_one(), "{name}");
+        }
+    }
 
     #[test]
     fn every_id_reads_back_what_it_wrote() {

@@ -319,6 +319,13 @@ pub fn of_system(event: &SystemEvent, named: &mut Vec<Named>) {
         | SystemEvent::LimitRemoved(_)
         | SystemEvent::BudgetSet(_)
         | SystemEvent::BudgetSpent(_)
+        | SystemEvent::NotificationsFollowed(_)
+        | SystemEvent::NotificationRaised(_)
+        | SystemEvent::NotificationDelivered(_)
+        | SystemEvent::NotificationFailed(_)
+        | SystemEvent::NotificationDeadLettered(_)
+        | SystemEvent::NotificationRetried(_)
+        | SystemEvent::NotificationDropped(_)
         | SystemEvent::MemoryForgotten(_) => {}
     }
 }

@@ -70,7 +70,7 @@ const SHAPES: [Shape; 25] = [
     shape("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
     shape("SendGrid key", &["SG."], r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
     shape("DigitalOcean token", &["_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}"),
-    shape("docket token", &["dkr_", "dkt_"], r"\bdk[rt]_[A-Za-z0-9_-]{24,}"),
+    shape("docket token", &["dkr_", "dkt_", "dks_"], r"\bdk[rst]_[A-Za-z0-9_-]{24,}"),
     shape("JSON web token", &[".eyJ"], r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     shape("storage key", &["AccountKey="], r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
     Shape {
@@ -364,6 +364,7 @@ mod tests {
             ("SendGrid key", format!("SG.{}.{}", &long[..22], &long[..43])),
             ("DigitalOcean token", format!("dop_v1_{hex}")),
             ("docket token", format!("dkr_{}", &long[..30])),
+            ("docket token", format!("dks_{}", &long[..30])),
             ("JSON web token", format!("eyJ{0}.eyJ{0}.{0}", &long[..20])),
             (
                 "private key",

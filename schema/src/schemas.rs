@@ -81,6 +81,10 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::RunScheduleRequest>(all, "wire.RunScheduleRequest");
     one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
+    one::<wire::NotificationQuery>(all, "wire.NotificationQuery");
+    one::<wire::RetryNotificationRequest>(all, "wire.RetryNotificationRequest");
+    one::<wire::DropNotificationRequest>(all, "wire.DropNotificationRequest");
+    one::<wire::TestNotificationRequest>(all, "wire.TestNotificationRequest");
 }
 
 fn answers(all: &mut BTreeMap<String, Value>) {
@@ -98,6 +102,9 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::InboxList>(all, "wire.InboxList");
     one::<wire::WhyView>(all, "wire.WhyView");
     one::<wire::LimitList>(all, "wire.LimitList");
+    one::<wire::NotificationList>(all, "wire.NotificationList");
+    one::<wire::NotificationView>(all, "wire.NotificationView");
+    one::<wire::NotificationBody>(all, "wire.NotificationBody");
     one::<wire::RunMemoryResponse>(all, "wire.RunMemoryResponse");
     one::<wire::MemoryList>(all, "wire.MemoryList");
     one::<wire::PermitResponse>(all, "wire.PermitResponse");

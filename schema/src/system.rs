@@ -5,6 +5,8 @@ mod audit;
 mod budgets;
 mod limits;
 mod memory;
+mod notices;
+mod notifications;
 mod schedules;
 mod tokens;
 mod topic;
@@ -25,6 +27,16 @@ pub use memory::{
     MEMORY_BEGIN_CHARS, MEMORY_KEY_CHARS_MAX, MEMORY_KEYS_MAX, MEMORY_REPOSITORY_BYTES_MAX,
     MEMORY_VALUE_BYTES_MAX, Memories, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Remembered,
     is_memory_key, memory_begin,
+};
+pub use notices::{
+    BlockKind, EndCounts, FAILED_CHARS_MAX, NOTICE_TEXT_CHARS_MAX, Notice, NoticeBatch, NoticeSource,
+    NoticeTask, NotificationDeadLettered, NotificationDelivered, NotificationDropped, NotificationFailed,
+    NotificationKind, NotificationRaised, NotificationRetried, NotificationsFollowed, TARGET_BYTES_MAX,
+    failed_words, is_target,
+};
+pub use notifications::{
+    DEAD_KEPT_MAX, DUE_KEPT_MAX, DeliveryCounts, DeliveryRecord, NotificationRecord, Notifications,
+    SETTLED_KEPT_MAX, Telling,
 };
 pub use schedules::{
     Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
@@ -56,6 +68,13 @@ typed_events! {
         BudgetSpent 1,
         MemorySaved 1,
         MemoryForgotten 1,
+        NotificationsFollowed 1,
+        NotificationRaised 1,
+        NotificationDelivered 1,
+        NotificationFailed 1,
+        NotificationDeadLettered 1,
+        NotificationRetried 1,
+        NotificationDropped 1,
     }
 }
 

@@ -1,6 +1,7 @@
 // What a case has in hand: pages that are watched for errors, the API as an administrator calls it, and checks.
 
 import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -123,6 +124,16 @@ export class Stage {
     }
   }
 }
+
+/** A UUID of version 7. */
+export function id() {
+  const time = Date.now().toString(16).padStart(12, "0");
+  const rest = randomUUID();
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${rest.slice(15)}`;
+}
+
+/** The last eight digits of an id, as pages tell it. */
+export const short = (whole) => whole.replaceAll("-", "").slice(-8);
 
 /** Waits until `look()` answers something true. */
 export async function until(what, look) {

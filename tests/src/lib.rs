@@ -2,6 +2,7 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod docs;
 pub mod fuzz;
 pub mod json_schema;
 pub mod model_server;

@@ -18,6 +18,8 @@ static FILES: &[(&str, &[u8])] = files![
     "actions.js",
     "api.js",
     "app.js",
+    "backlog/held.js",
+    "backlog/side.js",
     "base.css",
     "bulk.js",
     "charts.js",

@@ -1,9 +1,9 @@
-//! The cookie by which a browser says who it is: the token itself, for coordinators keep no sessions. One that is
-//! revoked is good for nothing at once.
+//! The cookie by which a browser says who it is: a session (`http/sessions.rs`), never the token that it signed in with.
 //!
-//! Invariants: scripts never see it (HttpOnly), other sites' pages never send it (SameSite=Strict), and beyond this
-//! machine it goes over TLS alone where it came so (Secure). Browsers send a cookie to every port of a host: so its
-//! name has the port, and two coordinators of one machine do not sign each other out.
+//! Invariants: scripts never see it (HttpOnly), other sites' pages never send it (SameSite=Strict), and where the page
+//! came over TLS it goes over TLS alone (Secure), under a name that a browser takes from this very host and no other
+//! (`__Host-`). Browsers send a cookie to every port of a host: so its name has the port, and two coordinators of one
+//! machine do not sign each other out.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -11,9 +11,11 @@ use axum::http::{HeaderMap, HeaderValue, header};
 pub(crate) const UI_HEADER: &str = "x-docket-ui";
 
 /// How the cookie's name begins.
-const NAME: &str = "docket_token";
+const NAME: &str = "docket_session";
+/// And what stands before it over TLS: no page of a sibling's, nor one without TLS, can set such a cookie.
+const HOST: &str = "__Host-";
 
-/// The cookie's name for the address that was called.
+/// The cookie's name for the address that was called, without TLS.
 fn name(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let port = host.rsplit_once(':').map(|(_, port)| port);
@@ -23,27 +25,31 @@ fn name(headers: &HeaderMap) -> String {
     }
 }
 
-/// The token of the cookie; none where there is no cookie of ours, or two.
-pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
+/// The session of the cookie; none where there is no cookie of ours, or two. Beside one that came over TLS another
+/// does not count: somebody else may have set it.
+pub(crate) fn session_of(headers: &HeaderMap) -> Option<&str> {
     let name = name(headers);
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let mut found = lines
-        .flat_map(|line| line.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .filter_map(|(of, value)| (of == name).then_some(value));
+    let pairs = || {
+        let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
+    };
+    let hosts = |of: &str| of.strip_prefix(HOST) == Some(name.as_str());
+    let over_tls = pairs().any(|(of, _)| hosts(of));
+    let ours = |of: &str| if over_tls { hosts(of) } else { of == name };
+    let mut found = pairs().filter(|(of, _)| ours(of)).map(|(_, value)| value);
     match (found.next(), found.next()) {
-        (Some(token), None) => Some(token).filter(|token| !token.is_empty()),
+        (Some(session), None) => Some(session).filter(|session| !session.is_empty()),
         _ => None,
     }
 }
 
-/// Gives a browser its token; none of a token that no cookie can hold.
-pub(crate) fn given(headers: &HeaderMap, token: &str) -> Option<HeaderValue> {
+/// Gives a browser its session; none of one that no cookie can hold.
+pub(crate) fn given(headers: &HeaderMap, session: &str) -> Option<HeaderValue> {
     let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
-    if token.is_empty() || !token.bytes().all(fits) {
+    if session.is_empty() || !session.bytes().all(fits) {
         return None;
     }
-    set(headers, token, "")
+    set(headers, session, "")
 }
 
 /// Takes it away again.
@@ -51,12 +57,13 @@ pub(crate) fn cleared(headers: &HeaderMap) -> Option<HeaderValue> {
     set(headers, "", "; Max-Age=0")
 }
 
-fn set(headers: &HeaderMap, token: &str, more: &str) -> Option<HeaderValue> {
+fn set(headers: &HeaderMap, session: &str, more: &str) -> Option<HeaderValue> {
     // A page says by its origin how it was reached, also where a proxy before us takes the TLS off.
     let over_tls =
         headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
-    let secure = if over_tls { "; Secure" } else { "" };
-    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{more}", name(headers));
+    let (host, secure) = if over_tls { (HOST, "; Secure") } else { ("", "") };
+    let name = name(headers);
+    let cookie = format!("{host}{name}={session}; Path=/; HttpOnly; SameSite=Strict{secure}{more}");
     let mut value = HeaderValue::from_str(&cookie).ok()?;
     value.set_sensitive(true);
     Some(value)
@@ -75,35 +82,40 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_that_of_the_one_cookie_of_this_port() {
+    fn the_session_is_that_of_the_one_cookie_of_this_port() {
         for (host, cookies, found) in [
-            ("127.0.0.1:7117", &["docket_token_7117=a"][..], Some("a")),
-            ("127.0.0.1:7117", &["x=1; docket_token_7117=a; docket_token_80=b"], Some("a")),
-            ("127.0.0.1:7117", &["docket_token_80=b"], None),
-            ("127.0.0.1:7117", &["docket_token=b"], None),
-            ("docket.example", &["docket_token=b=="], Some("b==")),
-            ("[::1]:7117", &["docket_token_7117=a"], Some("a")),
-            ("127.0.0.1:7117", &["docket_token_7117=a; docket_token_7117=b"], None),
-            ("127.0.0.1:7117", &["docket_token_7117=a", "docket_token_7117=a"], None),
-            ("127.0.0.1:7117", &["docket_token_7117="], None),
-            ("127.0.0.1:7117", &["docket_token_7117"], None),
-            ("127.0.0.1:7117", &["xdocket_token_7117=a"], None),
+            ("127.0.0.1:7117", &["docket_session_7117=a"][..], Some("a")),
+            ("127.0.0.1:7117", &["x=1; docket_session_7117=a; docket_session_80=b"], Some("a")),
+            ("127.0.0.1:7117", &["docket_session_80=b"], None),
+            ("127.0.0.1:7117", &["docket_session=b"], None),
+            ("docket.example", &["docket_session=b=="], Some("b==")),
+            ("[::1]:7117", &["docket_session_7117=a"], Some("a")),
+            ("127.0.0.1:7117", &["docket_session_7117=a; docket_session_7117=b"], None),
+            ("127.0.0.1:7117", &["docket_session_7117=a", "docket_session_7117=a"], None),
+            ("127.0.0.1:7117", &["docket_session_7117="], None),
+            ("127.0.0.1:7117", &["docket_session_7117"], None),
+            ("127.0.0.1:7117", &["xdocket_session_7117=a"], None),
             ("127.0.0.1:7117", &[], None),
+            ("docket.example", &["__Host-docket_session=a"], Some("a")),
+            ("docket.example:7117", &["docket_session_7117=b; __Host-docket_session_7117=a"], Some("a")),
+            ("docket.example:7117", &["__Host-docket_session_80=a; docket_session_7117=b"], Some("b")),
+            ("docket.example", &["__Host-docket_session=a; __Host-docket_session=b"], None),
+            ("docket.example", &["__Host-docket_session=; docket_session=b"], None),
         ] {
             let mut all = vec![("host", host)];
             all.extend(cookies.iter().map(|cookie| ("cookie", *cookie)));
-            assert_eq!(token_of(&headers(&all)), found, "{host} {cookies:?}");
+            assert_eq!(session_of(&headers(&all)), found, "{host} {cookies:?}");
         }
     }
 
     #[test]
     fn what_is_given_is_strict_and_secure_where_it_can_be() {
         let near = headers(&[("host", "127.0.0.1:7117"), ("origin", "http://127.0.0.1:7117")]);
-        let given_near = given(&near, "dkt_ab-c").expect("fits");
-        assert_eq!(given_near, "docket_token_7117=dkt_ab-c; Path=/; HttpOnly; SameSite=Strict");
+        let given_near = given(&near, "dks_ab-c").expect("fits");
+        assert_eq!(given_near, "docket_session_7117=dks_ab-c; Path=/; HttpOnly; SameSite=Strict");
         let far = headers(&[("host", "docket.example"), ("origin", "https://docket.example")]);
         let given_far = given(&far, "a").expect("fits");
-        assert_eq!(given_far, "docket_token=a; Path=/; HttpOnly; SameSite=Strict; Secure");
+        assert_eq!(given_far, "__Host-docket_session=a; Path=/; HttpOnly; SameSite=Strict; Secure");
         assert!(cleared(&near).expect("fits").to_str().expect("text").ends_with("; Max-Age=0"));
         for wrong in ["", "a;b", "a b", "a\nb", "a,b", "\"", "é"] {
             assert_eq!(given(&near, wrong), None, "{wrong:?}");

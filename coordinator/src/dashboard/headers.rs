@@ -1,11 +1,13 @@
-//! What every answer under `/ui` bears: nothing runs there that is not a file of docket's own, nothing is fetched
-//! from elsewhere, and no other page may hold it in a frame.
+//! What every answer under `/ui` bears: nothing runs there that is not a file of docket's own, no text becomes markup or
+//! code, nothing is fetched from elsewhere, and no other page may hold it in a frame.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Scripts and styles from files of this origin alone, none within the page.
+/// Scripts and styles from files of this origin alone, none within the page. Trusted Types are asked for and none can
+/// be made: a browser that knows them refuses a text wherever it would be read as markup or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-                      img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+                      img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Whether a path is the dashboard's.
 pub(crate) fn is_page(path: &str) -> bool {

@@ -8,5 +8,5 @@ mod cookie;
 mod headers;
 
 pub(crate) use assets::{Asset, asset, shell};
-pub(crate) use cookie::{UI_HEADER, cleared, given, token_of};
+pub(crate) use cookie::{UI_HEADER, cleared, given, session_of};
 pub(crate) use headers::{dress, is_page};

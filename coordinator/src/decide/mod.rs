@@ -16,6 +16,7 @@ mod expire;
 mod fire;
 mod fork;
 mod lease;
+mod notify;
 mod pause;
 mod release;
 mod reprioritize;
@@ -47,6 +48,9 @@ pub use expire::expire;
 pub use fire::{MISSED_AFTER_MS, fire};
 pub use fork::fork;
 pub use lease::{Lessee, lease};
+pub use notify::{
+    RETRY_AFTER_MS_MAX, Retries, Seen, Sent, Tell, attempted, ends, given_up, holds_others, is_news, seen,
+};
 pub use pause::{pause, unpause};
 pub use release::release;
 pub use reprioritize::reprioritize;
@@ -103,7 +107,7 @@ impl RunWrite {
 
     /// The coordinator ends `run`, whoever is at it.
     fn ended_by_coordinator(run: RunId, result: RunOutcome) -> Self {
-        let ended = RunEnded { result, summary: None, tree: None, decision: None };
+        let ended = RunEnded { result, summary: None, tree: None, unverified: false, decision: None };
         Self {
             run,
             condition: RunCondition::AtHead,

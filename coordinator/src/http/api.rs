@@ -20,6 +20,8 @@ use super::{
     metrics::HttpMeters,
     pace::Pace,
     refused::RefusedCalls,
+    relay::Relays,
+    sessions::{Session, Sessions},
     table::TokenTable,
 };
 use crate::{
@@ -27,6 +29,7 @@ use crate::{
     clock::Clock,
     limits::LimitTable,
     memory::MemoryTable,
+    notify::{Notifier, NotifyMeters, NotifyTable},
     past::Past,
     schedules::ScheduleTable,
     server::Polls,
@@ -56,7 +59,10 @@ pub struct Api {
     pub(crate) clock: Arc<Clock>,
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) run_tokens: RunTokens,
+    pub(crate) sessions: Sessions,
     pub(crate) wakes: Arc<Wakes>,
+    /// Runs that somebody follows.
+    pub(crate) relays: Relays,
     pub(crate) schedules: ScheduleTable,
     pub(crate) model_limits: LimitTable,
     pub(crate) memory: MemoryTable,
@@ -74,6 +80,11 @@ pub struct Api {
     pub(crate) archive: ArchiveSettings,
     /// What looks back at runs, where this program brought it.
     pub(crate) past: Option<Arc<dyn Past>>,
+    /// What is to be told elsewhere, and what became of it.
+    pub(crate) notifications: Arc<NotifyTable>,
+    /// Who tells, where this program brought it.
+    pub(crate) notifier: Option<Arc<dyn Notifier>>,
+    pub(crate) notify_meters: Arc<NotifyMeters>,
     /// Room for those who look back.
     pub(crate) looks: tokio::sync::Semaphore,
     /// Tests only: where the coordinator dies before it answers.
@@ -89,13 +100,28 @@ impl Api {
             return Some(Caller::Run { run, epoch });
         }
         let hash = *blake3::hash(token.as_bytes()).as_bytes();
-        self.tokens.find(&hash, self.clock.now()).map(|(name, role)| Caller::Api { name, role, hash })
+        let (name, role) = self.tokens.find(&hash, self.clock.now())?;
+        Some(Caller::Api { name, role, hash, session: None })
+    }
+
+    /// Whose browser bears this session.
+    pub(crate) fn browser(&self, session: &Session) -> Option<Caller> {
+        let now = self.clock.now();
+        if !self.sessions.stands(session, now) {
+            return None;
+        }
+        let (name, role, hash) = self.tokens.find_by(now, |hash| self.sessions.is_of(session, hash))?;
+        Some(Caller::Api { name, role, hash, session: Some(*session) })
     }
 
     /// Refuses whoever's token has ended since: before each step of a request that waits.
     pub(crate) fn must_still_be(&self, caller: &Caller) -> Result<(), Refusal> {
         let ended = match caller {
-            Caller::Api { hash, .. } => self.tokens.find(hash, self.clock.now()).is_none(),
+            Caller::Api { hash, session, .. } => {
+                let now = self.clock.now();
+                let stands = session.as_ref().is_none_or(|session| self.sessions.stands(session, now));
+                !stands || self.tokens.find(hash, now).is_none()
+            }
             Caller::Anyone | Caller::Run { .. } => false,
         };
         if ended {

@@ -12,6 +12,8 @@ use docket_schema::{
 };
 use subtle::ConstantTimeEq as _;
 
+use super::sessions::Session;
+
 /// An API token that the configuration names: that of the coordinator's home. Others are in the log.
 #[derive(Debug, Clone)]
 pub struct ApiToken {
@@ -89,6 +91,8 @@ pub(crate) enum Caller {
         role: Role,
         /// Its hash: a name may be given again.
         hash: [u8; 32],
+        /// The browser's session that stands for it, where one does.
+        session: Option<Session>,
     },
     /// A run process.
     Run {
@@ -136,10 +140,11 @@ impl Access {
         }
     }
 
-    /// Whether a browser may say by its cookie who calls. Where nobody need say it, an old cookie is no wrong token.
+    /// Whether a browser may say by its session who calls. Where nobody need say it, an old one is no wrong token; and
+    /// a browser is no worker, which would get runs' tokens in its leases.
     pub(crate) const fn takes_cookies(self) -> bool {
         match self {
-            Self::Open | Self::Page | Self::Appends(_) => false,
+            Self::Open | Self::Page | Self::Appends(_) | Self::Roles([Role::Worker]) => false,
             Self::Roles(_) | Self::RolesAndRuns(_) => true,
         }
     }

@@ -13,7 +13,7 @@ use docket_schema::{ids::ParseIdError, wire::ProblemCode};
 use futures_util::StreamExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{auth::Caller, errors::Refusal};
+use super::{auth::Caller, errors::Refusal, strict::Strict};
 
 /// Deepest JSON of a body: what its reader would take, less what stands around a payload.
 const JSON_DEPTH_MAX: usize = 100;
@@ -41,7 +41,7 @@ impl Call {
         }
         let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
         if body.trim_ascii_start().first() == Some(&b'[') {
-            // A struct is also read from the list of its fields, by their order: nobody means that.
+            // No route takes a list, and a reader of another type than a struct would name no field.
             let detail = "the body is wrong: it must be a JSON object";
             return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("body"));
         }
@@ -51,10 +51,11 @@ impl Call {
         }
         // Decoded twice where it is wrong: tracking the path costs more than decoding, and
         // nearly all bodies are right.
-        serde_json::from_slice(body).map_err(|error| {
-            let path = match serde_path_to_error::deserialize::<_, T>(
-                &mut serde_json::Deserializer::from_slice(body),
-            ) {
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let decoded = T::deserialize(Strict(&mut reader)).and_then(|decoded| reader.end().map(|()| decoded));
+        decoded.map_err(|error| {
+            let mut again = serde_json::Deserializer::from_slice(body);
+            let path = match serde_path_to_error::deserialize::<_, T>(Strict(&mut again)) {
                 Ok(_) => None,
                 Err(error) => Some(error.path().to_string()).filter(|path| path != "."),
             };

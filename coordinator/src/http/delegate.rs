@@ -128,7 +128,7 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
         explore_model: parent.explore_model.filter(|_| same),
         fallback_model: parent.fallback_model.filter(|_| same),
         roles: if roles_fit { parent.roles } else { Vec::new() },
-        settings: request.settings,
+        settings: request.settings.over(parent.settings),
         tests: request.tests,
         requires: request.requires,
         branch: None,

@@ -23,6 +23,7 @@ use super::{
     auth::{Access, Caller},
     errors::Refusal,
     pace::Paced,
+    sessions::Session,
 };
 use crate::dashboard;
 
@@ -67,23 +68,35 @@ pub(super) fn check(api: &Api, parts: &Parts, access: Option<Access>) -> Result<
     check_host(api, parts, access == Some(Access::Page))
 }
 
+/// How a request says who calls.
+#[derive(Clone, Copy)]
+enum Said<'a> {
+    /// By its `Authorization`.
+    Token(&'a str),
+    /// By a browser's cookie.
+    Cookie(&'a str),
+}
+
 /// Who calls, paced: a good token has a bucket of its own; everything else of an address shares the address's,
 /// so that strangers at an address keep no good token out.
 async fn paced(
     api: &Api,
     peer: Option<IpAddr>,
-    token: Result<Option<&str>, Refusal>,
+    said: Result<Option<Said<'_>>, Refusal>,
 ) -> Result<Caller, Refusal> {
-    let refusal = match token {
+    let refusal = match said {
         Ok(None) => return stranger(api, peer).map(|()| Caller::Anyone),
-        Ok(Some(token)) => match known(api, token).await {
+        Ok(Some(said)) => match known(api, said).await {
             Some(caller) => {
                 if let Some(paced) = Paced::caller(&caller) {
                     api.pace.request_of(paced)?;
                 }
                 return Ok(caller);
             }
-            None => no_token_of_ours(),
+            None => match said {
+                Said::Token(_) => no_token_of_ours(),
+                Said::Cookie(_) => no_session_of_ours(),
+            },
         },
         Err(refusal) => refusal,
     };
@@ -104,11 +117,19 @@ pub(super) fn no_token_of_ours() -> Refusal {
     )
 }
 
-/// Name and role of an API token that somebody signs in with. Wrong ones are paced as they are anywhere.
-pub(super) async fn sign_in(api: &Api, peer: Option<IpAddr>, token: &str) -> Result<(String, Role), Refusal> {
+fn no_session_of_ours() -> Refusal {
+    Refusal::new(ProblemCode::Unauthorized, "this browser's session has ended; sign in again")
+}
+
+/// Name, role and BLAKE3 of an API token that somebody signs in with. Wrong ones are paced as they are anywhere.
+pub(super) async fn sign_in(
+    api: &Api,
+    peer: Option<IpAddr>,
+    token: &str,
+) -> Result<(String, Role, [u8; 32]), Refusal> {
     let short = token.len() <= TOKEN_BYTES_MAX;
-    match if short { known(api, token).await } else { None } {
-        Some(Caller::Api { name, role, .. }) => Ok((name, role)),
+    match if short { known(api, Said::Token(token)).await } else { None } {
+        Some(Caller::Api { name, role, hash, .. }) => Ok((name, role, hash)),
         Some(Caller::Anyone | Caller::Run { .. }) | None => {
             Err(unknown(api, peer, no_token_of_ours().field("token")))
         }
@@ -125,35 +146,52 @@ pub(super) fn from_the_dashboard(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(ProblemCode::Forbidden, detail).field(dashboard::UI_HEADER))
 }
 
-/// The token that a request bears: its `Authorization`, or a browser's cookie where the route takes one.
-fn token_of(access: Access, parts: &Parts) -> Result<Result<Option<&str>, Refusal>, Refusal> {
+/// The session that a request's cookie names, if it is one of ours, of whatever time.
+pub(super) fn session_of(api: &Api, headers: &HeaderMap) -> Option<Session> {
+    api.sessions.open(dashboard::session_of(headers)?)
+}
+
+/// What a request bears: its `Authorization`, or a browser's cookie where the route takes one.
+fn said_by(access: Access, parts: &Parts) -> Result<Result<Option<Said<'_>>, Refusal>, Refusal> {
     let token = bearer(&parts.headers);
     if !matches!(token, Ok(None)) || !access.takes_cookies() {
-        return Ok(token);
+        return Ok(token.map(|token| token.map(Said::Token)));
     }
-    let Some(cookie) = dashboard::token_of(&parts.headers) else { return Ok(Ok(None)) };
+    let Some(cookie) = dashboard::session_of(&parts.headers) else { return Ok(Ok(None)) };
     if parts.method != Method::GET && parts.method != Method::HEAD {
         from_the_dashboard(&parts.headers)?;
     }
-    Ok(Ok(Some(cookie).filter(|cookie| cookie.len() <= TOKEN_BYTES_MAX)))
+    Ok(Ok(Some(Said::Cookie(cookie))))
 }
 
-/// Who holds `token`. One that another coordinator made just now is in the log before it is in this one's table.
-async fn known(api: &Api, token: &str) -> Option<Caller> {
-    if let Some(caller) = api.caller(token) {
-        return Some(caller);
+/// Who that is. A token that another coordinator made just now is in the log before it is in this one's table.
+async fn known(api: &Api, said: Said<'_>) -> Option<Caller> {
+    match said {
+        Said::Token(token) => {
+            let caller = api.caller(token);
+            if caller.is_some() || !token.starts_with(super::tokens::PREFIX) {
+                return caller;
+            }
+            // A store that cannot be read now says so to whoever follows it.
+            api.tokens.look_again(&*api.store).await.ok()?;
+            api.caller(token)
+        }
+        Said::Cookie(cookie) => {
+            let session = api.sessions.open(cookie)?;
+            let caller = api.browser(&session);
+            if caller.is_some() || !api.sessions.stands(&session, api.clock.now()) {
+                return caller;
+            }
+            api.tokens.look_again(&*api.store).await.ok()?;
+            api.browser(&session)
+        }
     }
-    if !token.starts_with(super::tokens::PREFIX) {
-        return None;
-    }
-    // A store that cannot be read now says so to whoever follows it.
-    api.tokens.look_again(&*api.store).await.ok()?;
-    api.caller(token)
 }
 
 /// The pace of a request that no route takes.
 pub(super) async fn pace(api: &Api, parts: &Parts) -> Result<(), Refusal> {
-    paced(api, peer(parts), bearer(&parts.headers)).await.map(drop)
+    let said = bearer(&parts.headers).map(|token| token.map(Said::Token));
+    paced(api, peer(parts), said).await.map(drop)
 }
 
 /// Refuses a host that a name of a stranger's may have led here, and pages of other origins: what a person
@@ -224,15 +262,15 @@ pub(super) async fn authorize(api: &Api, access: Access, parts: &Parts) -> Resul
     if access == Access::Page {
         return stranger(api, peer).map(|()| Caller::Anyone);
     }
-    let token = match token_of(access, parts) {
-        Ok(token) => token,
+    let said = match said_by(access, parts) {
+        Ok(said) => said,
         Err(forged) => {
             stranger(api, peer)?;
             api.refused.note(peer, forged.code(), api.clock.now());
             return Err(forged);
         }
     };
-    let caller = paced(api, peer, token).await?;
+    let caller = paced(api, peer, said).await?;
     if caller != Caller::Anyone
         && let Some(proven) = parts.extensions.get::<Proven>()
     {

@@ -22,19 +22,20 @@ use axum::{
 use docket_schema::{
     ids::Timestamp,
     task::TaskState,
-    wire::{QueueView, WorkerView},
+    wire::{QueueView, StateCount, TargetKind, WorkerView},
 };
 
 use super::{
     api::Api,
     call::Call,
-    errors::Refusal,
+    errors::{Refusal, error_chain},
     queues::{heard_since, known},
     router::{ROUTES, Route},
 };
 use crate::{
     decide::{self, LabelsOf},
     meter::{Histogram, HistogramView},
+    notify::Outcome,
     store::StoreMeters,
 };
 
@@ -78,15 +79,26 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
     let known = known(&api, &waiting).await?;
     let wanted = |queue: &QueueView| decide::wanted(queue, &waiting, LabelsOf::Known(&known));
     let inbox = api.store.inbox_counts().await?;
+    let ended = api.store.ended_counts().await?;
     let mut text = Text::default();
-    of_queues(&mut text, &queues, api.clock.now());
+    let told = told(&queues);
+    of_queues(&mut text, &told, api.clock.now());
     text.family(
         "docket_queue_wanted",
         "gauge",
         "Tasks that run, or would if there were workers enough: what to scale by.",
     );
-    for queue in &queues {
-        text.sample("docket_queue_wanted", &[("queue", queue.name.as_str())], wanted(queue) as f64);
+    for Told { name, queues } in &told {
+        let wanted: u64 = queues.iter().map(|queue| wanted(queue)).sum();
+        text.sample("docket_queue_wanted", &[("queue", name)], wanted as f64);
+    }
+    text.family(
+        "docket_tasks_ended",
+        "gauge",
+        "Tasks that have ended and are not archived, by how: fewer once they are, or are retried.",
+    );
+    for StateCount { state, count } in &ended {
+        text.sample("docket_tasks_ended", &[("state", state.as_str())], *count as f64);
     }
     of_workers(&mut text, &workers);
     text.family(
@@ -96,6 +108,11 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
     );
     text.sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
     text.sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
+    // A newer coordinator's events there are no reason to tell nothing of all the rest.
+    let readable = api.notifications.catch_up(&*api.store).await.inspect_err(|error| {
+        tracing::warn!("/metrics tells nothing of notifications: {}", error_chain(error));
+    });
+    of_notifications(&mut text, &api, readable.is_ok());
     of_store(&mut text, &api.store.meters());
     of_http(&mut text, &api.meters);
     let mut response = Response::new(Body::from(text.0));
@@ -106,39 +123,84 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
     Ok(response)
 }
 
-fn of_queues(text: &mut Text, queues: &[QueueView], now: Timestamp) {
+/// Queues that are told by name, at most: each is some ten series, for as long as whoever scrapes keeps them.
+const QUEUES_TOLD_MAX: usize = 200;
+/// The one name of all queues that `docket run` makes. No queue can be called so.
+const OWN_QUEUES: &str = "run-*";
+/// The one name of those beyond the most.
+const OTHER_QUEUES: &str = "*";
+
+/// A queue, or several under one name.
+struct Told<'a> {
+    name: &'a str,
+    queues: Vec<&'a QueueView>,
+}
+
+impl Told<'_> {
+    fn count(&self, state: TaskState) -> u64 {
+        self.queues.iter().map(|queue| queue.count(state)).sum()
+    }
+}
+
+/// The queues by the names that they are told under: however many there are, few. In the order of their names.
+fn told(queues: &[QueueView]) -> Vec<Told<'_>> {
+    let mut told: Vec<Told<'_>> = Vec::new();
+    let (own, named): (Vec<&QueueView>, Vec<&QueueView>) =
+        queues.iter().partition(|queue| queue.name.is_of_one());
+    let (named, others) = named.split_at(named.len().min(QUEUES_TOLD_MAX));
+    told.extend(named.iter().map(|queue| Told { name: queue.name.as_str(), queues: vec![*queue] }));
+    let together = [(OWN_QUEUES, own), (OTHER_QUEUES, others.to_vec())];
+    let together = together.into_iter().filter(|(_, queues)| !queues.is_empty());
+    told.extend(together.map(|(name, queues)| Told { name, queues }));
+    told
+}
+
+fn of_queues(text: &mut Text, told: &[Told<'_>], now: Timestamp) {
     text.family("docket_tasks", "gauge", "Tasks that have not ended.");
-    for queue in queues {
+    for queue in told {
         for state in TaskState::ALL.into_iter().filter(|state| !state.is_ended()) {
-            let labels = [("queue", queue.name.as_str()), ("state", state.as_str())];
+            let labels = [("queue", queue.name), ("state", state.as_str())];
             text.sample("docket_tasks", &labels, queue.count(state) as f64);
         }
     }
-    type Value = fn(&QueueView, Timestamp) -> f64;
-    let gauges: [(&str, &str, Value); 4] = [
+    type Since = fn(&QueueView) -> Option<Timestamp>;
+    let ages: [(&str, &str, Since); 2] = [
         (
             "docket_queue_oldest_available_seconds",
             "For how long the task that waits longest could have been leased; 0 where none waits.",
-            |queue, now| seconds_since(queue.oldest_available_at, now),
+            |queue| queue.oldest_available_at,
         ),
         (
             "docket_queue_oldest_running_seconds",
             "For how long the task that runs longest has been leased; 0 where none runs.",
-            |queue, now| seconds_since(queue.oldest_leased_at, now),
+            |queue| queue.oldest_leased_at,
         ),
-        ("docket_queue_paused", "Whether its tasks are given out: 1 = they are not.", |queue, _| {
+    ];
+    for (name, help, since) in ages {
+        text.family(name, "gauge", help);
+        for queue in told {
+            let oldest = queue.queues.iter().filter_map(|queue| since(queue)).min();
+            text.sample(name, &[("queue", queue.name)], seconds_since(oldest, now));
+        }
+    }
+    type Setting = fn(&QueueView) -> f64;
+    let settings: [(&str, &str, Setting); 2] = [
+        ("docket_queue_paused", "Whether its tasks are given out: 1 = they are not.", |queue| {
             f64::from(u8::from(queue.settings.paused))
         }),
         (
             "docket_queue_running_max",
             "How many of its tasks may run at a time; +Inf = any number.",
-            |queue, _| queue.settings.running_max.map_or(f64::INFINITY, f64::from),
+            |queue| queue.settings.running_max.map_or(f64::INFINITY, f64::from),
         ),
     ];
-    for (name, help, value) in gauges {
+    for (name, help, value) in settings {
         text.family(name, "gauge", help);
-        for queue in queues {
-            text.sample(name, &[("queue", queue.name.as_str())], value(queue, now));
+        // Several have no setting in common.
+        for queue in told.iter().filter(|queue| ![OWN_QUEUES, OTHER_QUEUES].contains(&queue.name)) {
+            for one in &queue.queues {
+                text.sample(name, &[("queue", queue.name)], value(one));
+            }
         }
     }
 }
@@ -160,6 +222,30 @@ fn of_workers(text: &mut Text, workers: &[WorkerView]) {
     let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
     one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
     one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
+}
+
+fn of_notifications(text: &mut Text, api: &Api, is_known: bool) {
+    if is_known {
+        let counts = api.notifications.with(docket_schema::system::Notifications::counts);
+        text.family(
+            "docket_notification_deliveries",
+            "gauge",
+            "Deliveries of notifications that are still to be made, and those that were given up.",
+        );
+        text.sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
+        text.sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
+    }
+    text.family(
+        "docket_notifications_total",
+        "counter",
+        "Attempts to deliver a notification, by how they ended.",
+    );
+    for kind in TargetKind::ALL {
+        for outcome in Outcome::ALL {
+            let labels = [("target_kind", kind.as_str()), ("outcome", outcome.as_str())];
+            text.sample("docket_notifications_total", &labels, api.notify_meters.read(kind, outcome) as f64);
+        }
+    }
 }
 
 fn of_store(text: &mut Text, store: &StoreMeters) {
@@ -265,6 +351,36 @@ impl std::fmt::Display for Number {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_many_queues_there_are_few_are_told() {
+        let queue = |name: String, count: u64, since: i64| QueueView {
+            name: name.parse().expect("a name"),
+            settings: docket_schema::queue::QueueSettings::default(),
+            tasks: vec![StateCount { state: TaskState::Available, count }],
+            oldest_available_at: Some(Timestamp(since)),
+            oldest_leased_at: None,
+        };
+        let mut queues: Vec<QueueView> =
+            (0..QUEUES_TOLD_MAX + 3).map(|n| queue(format!("q{n:04}"), 1, 7)).collect();
+        queues.push(queue("run-again".to_owned(), 5, 8));
+        queues.extend((0..9).map(|n| queue(format!("run-0000000{n}"), 2, 9_000_000 - n)));
+        let told = told(&queues);
+        assert_eq!(told.len(), QUEUES_TOLD_MAX + 2);
+        let together: Vec<(&str, u64)> = told[QUEUES_TOLD_MAX..]
+            .iter()
+            .map(|queue| (queue.name, queue.count(TaskState::Available)))
+            .collect();
+        assert_eq!(together, [("run-*", 18), ("*", 3 + 5)]);
+        let mut text = Text::default();
+        of_queues(&mut text, &told, Timestamp(10_000_000));
+        let said = |line: &str| text.0.lines().any(|said| said == line);
+        assert!(said(r#"docket_tasks{queue="run-*",state="available"} 18"#), "{}", text.0);
+        assert!(said(r#"docket_queue_oldest_available_seconds{queue="run-*"} 1"#), "{}", text.0);
+        assert!(
+            said(r#"docket_queue_paused{queue="q0000"} 0"#) && !text.0.contains(r#"paused{queue="run-*"}"#)
+        );
+    }
 
     #[test]
     fn what_stands_in_labels_and_help_breaks_no_line() {

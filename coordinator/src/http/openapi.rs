@@ -1,14 +1,21 @@
 //! The OpenAPI 3.1 document, made from the table of routes and the types' JSON Schemas. A copy is
 //! checked in as `coordinator/openapi.json`, so that a change of the API shows in review.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Response, header},
 };
-use docket_schema::wire::Problem;
-use schemars::{SchemaGenerator, generate::SchemaSettings};
+use docket_schema::{
+    ids::{BatchId, BlobHash, IncarnationId, NotificationId, QueueName, RunId, TaskId},
+    system::{ScheduleName, TokenName},
+    wire::{Problem, ProblemCode},
+};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -35,7 +42,7 @@ pub fn document() -> Value {
     let problem = generator.subschema_for::<Problem>().to_value();
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
-        let operation = operation(route, &mut generator, &problem);
+        let operation = operation(route, &mut generator);
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.verb.as_str().to_ascii_lowercase()] = operation;
     }
@@ -50,17 +57,20 @@ pub fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": generator.take_definitions(true),
+            "responses": { "Problem": {
+                "description": "a problem; its code says which",
+                "content": { "application/problem+json": { "schema": problem } },
+            } },
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) -> Value {
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut parameters = Vec::new();
-    if let Some(name) = route.path.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
-        parameters.push(json!({
-            "name": name.0, "in": "path", "required": true, "schema": { "type": "string" },
-        }));
+    if let Some(name) = placeholder(route.path) {
+        let schema = of_path(route.path, generator);
+        parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
     if let Some(query) = route.query {
         parameters.extend(query_parameters(query, generator));
@@ -71,19 +81,17 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
     }
     let status =
         if matches!(route.response, Shape::None) && route.verb.as_str() == "PUT" { "204" } else { "200" };
-    let mut operation = json!({
-        "summary": route.summary,
-        "parameters": parameters,
-        "responses": {
-            status: good,
-            "default": {
-                "description": "a problem; its code says which",
-                "content": { "application/problem+json": { "schema": problem } },
-            },
-        },
-    });
+    let mut responses = Map::from_iter([(status.to_owned(), good)]);
+    let problem = json!({ "$ref": "#/components/responses/Problem" });
+    responses.extend(problems(route).into_iter().map(|status| (status.to_string(), problem.clone())));
+    let mut operation = json!({ "summary": route.summary, "parameters": parameters, "responses": responses });
     if let Some(content) = content(route.request, generator) {
-        operation["requestBody"] = json!({ "required": true, "content": content });
+        // An empty body reads as an object without fields.
+        let all_optional = matches!(route.request, Shape::Json(_)) && {
+            let definition = definition(&content["application/json"]["schema"], generator);
+            definition["required"].as_array().is_none_or(Vec::is_empty)
+        };
+        operation["requestBody"] = json!({ "required": !all_optional, "content": content });
     }
     let (security, who) = match route.access {
         Access::Open | Access::Page => (json!([]), "anyone".to_owned()),
@@ -95,6 +103,71 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
     operation["security"] = security;
     operation["description"] = json!(format!("For: {who}."));
     operation
+}
+
+/// Statuses of the problems that a route may answer: what stands in its way, what it is asked, what it writes.
+fn problems(route: &Route) -> BTreeSet<u16> {
+    let takes_body = !matches!(route.request, Shape::None);
+    let is_asked = takes_body || route.query.is_some() || placeholder(route.path).is_some();
+    let may = |code: ProblemCode| match code {
+        // Of the head, the host, the pace and the store.
+        ProblemCode::InvalidRequest
+        | ProblemCode::Forbidden
+        | ProblemCode::TooLarge
+        | ProblemCode::TooMany
+        | ProblemCode::Unavailable
+        | ProblemCode::Corrupt
+        | ProblemCode::Internal => true,
+        ProblemCode::Unauthorized => !matches!(route.access, Access::Open | Access::Page),
+        ProblemCode::NotFound
+        | ProblemCode::Ambiguous
+        | ProblemCode::WrongState
+        | ProblemCode::WrongSeq
+        | ProblemCode::Fenced
+        | ProblemCode::LeaseExpired
+        | ProblemCode::Ended
+        | ProblemCode::BlobMissing
+        | ProblemCode::BlobMismatch => is_asked,
+        ProblemCode::UnsupportedMedia => matches!(route.request, Shape::Json(_)),
+        ProblemCode::StorageFull => takes_body,
+        // Then the route is another, or none.
+        ProblemCode::MethodNotAllowed => false,
+    };
+    ProblemCode::ALL.into_iter().filter(|code| may(*code)).map(|code| code.row().1).collect()
+}
+
+/// The name of a path's placeholder.
+fn placeholder(path: &str) -> Option<&str> {
+    path.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(name, _)| name)
+}
+
+/// What stands for a path's placeholder.
+fn of_path(path: &str, generator: &mut SchemaGenerator) -> Value {
+    fn id<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+        generator.subschema_for::<T>().to_value()
+    }
+    let kind = path.trim_start_matches("/v1/").split('/').next().unwrap_or_default();
+    match kind {
+        "tasks" => id::<TaskId>(generator),
+        // A task or a run, whose ids have one form.
+        "runs" | "archived" => id::<RunId>(generator),
+        "batches" => id::<BatchId>(generator),
+        "workers" => id::<IncarnationId>(generator),
+        "blobs" => id::<BlobHash>(generator),
+        "queues" => id::<QueueName>(generator),
+        "schedules" => id::<ScheduleName>(generator),
+        "tokens" => id::<TokenName>(generator),
+        "notifications" => id::<NotificationId>(generator),
+        "limits" => json!({ "type": "string", "pattern": "^[a-z0-9-]{1,64}$" }),
+        "resolve" => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{1,32}$" }),
+        _ => json!({ "type": "string" }),
+    }
+}
+
+/// What a reference leads to; a schema that is none is itself.
+fn definition(schema: &Value, generator: &SchemaGenerator) -> Value {
+    let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
+    name.map_or_else(|| schema.clone(), |name| generator.definitions().get(name).cloned().unwrap_or_default())
 }
 
 fn role_names(roles: &[docket_schema::system::Role]) -> String {
@@ -111,25 +184,55 @@ fn content(shape: Shape, generator: &mut SchemaGenerator) -> Option<Value> {
             Some(json!({ "application/json": { "schema": schema } }))
         }
         Shape::Bytes => Some(json!({ "application/octet-stream": {} })),
+        Shape::Files(types) => Some(types.iter().map(|media| ((*media).to_owned(), json!({}))).collect()),
         Shape::Text => Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
         Shape::Events => Some(json!({ "text/event-stream": { "schema": { "type": "string" } } })),
     }
 }
 
-/// A query's fields, each a parameter.
+/// A query's fields, each a parameter. One that is left out is none: there is no word for it.
 fn query_parameters(
     query: fn(&mut SchemaGenerator) -> schemars::Schema,
     generator: &mut SchemaGenerator,
 ) -> Vec<Value> {
     let schema = query(generator).to_value();
-    let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()).unwrap_or_default();
-    let definition = generator.definitions().get(name).cloned().unwrap_or_default();
+    let definition = definition(&schema, generator);
     let Some(fields) = definition["properties"].as_object() else { return Vec::new() };
+    let required = definition["required"].as_array().cloned().unwrap_or_default();
     let parameter = |(name, schema): (&String, &Value)| {
-        let description = schema["description"].clone();
-        json!({ "name": name, "in": "query", "required": false, "description": description, "schema": schema })
+        let mut schema = without_null(schema);
+        let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        json!({
+            "name": name,
+            "in": "query",
+            "required": required.iter().any(|known| known == name),
+            "description": description,
+            "schema": schema,
+        })
     };
     fields.iter().map(parameter).collect()
+}
+
+fn without_null(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(types) = schema["type"].as_array()
+        && let [one] = types.iter().filter(|kind| **kind != "null").cloned().collect::<Vec<_>>().as_slice()
+    {
+        schema["type"] = one.clone();
+    }
+    let null = json!({ "type": "null" });
+    if let Some([one]) = schema["anyOf"]
+        .as_array()
+        .map(|all| all.iter().filter(|kind| **kind != null).cloned().collect::<Vec<_>>())
+        .as_deref()
+    {
+        let (one, fields) = (one.clone(), schema.as_object_mut());
+        if let (Some(fields), Some(of)) = (fields, one.as_object()) {
+            fields.remove("anyOf");
+            fields.extend(of.clone());
+        }
+    }
+    schema
 }
 
 #[cfg(test)]
@@ -151,6 +254,26 @@ mod tests {
         let stored: Value =
             serde_json::from_slice(&fs::read(&path).expect("it is checked in")).expect("json");
         assert!(stored == document, "run with UPDATE_SCHEMAS=1 and look at the difference");
+    }
+
+    #[test]
+    fn every_placeholder_has_a_form_and_no_parameter_is_null() {
+        for (path, operations) in document()["paths"].as_object().expect("paths") {
+            for (verb, operation) in operations.as_object().expect("operations") {
+                for parameter in operation["parameters"].as_array().expect("parameters") {
+                    let schema = parameter["schema"].to_string();
+                    assert!(!schema.contains("null"), "{verb} {path}: {parameter}");
+                    // A row of the inbox is named as whoever put it there likes.
+                    let free = parameter["in"] != "path" || path.starts_with("/v1/inbox/");
+                    assert!(free || parameter["schema"] != json!({ "type": "string" }), "{verb} {path}");
+                }
+                assert!(
+                    operation["responses"].get("default").is_none(),
+                    "{verb} {path}: every status is named"
+                );
+                assert!(operation["responses"]["500"].is_object(), "{verb} {path}");
+            }
+        }
     }
 
     #[test]

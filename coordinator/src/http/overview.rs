@@ -1,6 +1,9 @@
 //! Routes of what a person looks at first: how everything stands, and what days cost.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
@@ -11,7 +14,7 @@ use docket_schema::{
 use super::{
     api::Api,
     call::{Call, json},
-    errors::Refusal,
+    errors::{Refusal, error_chain},
     queues::heard_since,
     reports::refusal,
 };
@@ -27,6 +30,7 @@ pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
     let at = api.clock.now();
     let since = since.unwrap_or(Timestamp(at.0.saturating_sub(JUST_ENDED_US)));
     let rows = api.store.overview(at, since, heard_since(&api)).await?;
+    let notifications_dead = notifications_dead(&api).await;
     json(&Overview {
         at,
         since,
@@ -35,15 +39,37 @@ pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
         asks: rows.asks,
         blocked: rows.blocked,
         discarded: rows.discarded,
+        discarded_count: rows.discarded_count,
         budgets: rows.budgets,
+        notifications_dead,
         running: rows.running,
         ended: rows.ended,
         ended_counts: rows.ended_counts,
         tasks: rows.tasks,
         queues: rows.queues,
+        queues_left_out: rows.queues_left_out,
         workers: rows.workers,
         hours: rows.hours,
+        submitted: rows.submitted,
     })
+}
+
+/// None where they cannot be read: of all the rest a person wants to know all the more then.
+async fn notifications_dead(api: &Api) -> Option<u64> {
+    /// Whether it was logged that they cannot be read: pages ask every few seconds.
+    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+    match api.notifications.catch_up(&*api.store).await {
+        Ok(()) => {
+            IS_LOGGED.store(false, Ordering::Relaxed);
+            Some(api.notifications.with(|known| known.counts().dead))
+        }
+        Err(error) => {
+            if !IS_LOGGED.swap(true, Ordering::Relaxed) {
+                tracing::warn!("the overview tells of no notifications: {}", error_chain(&error));
+            }
+            None
+        }
+    }
 }
 
 pub(super) async fn cost_days(api: Arc<Api>, call: Call) -> Answered {

@@ -16,6 +16,7 @@ use docket_schema::{
 };
 
 use tokio::sync::SemaphorePermit;
+use tokio_util::io::ReaderStream;
 
 use super::{
     api::Api,
@@ -35,6 +36,9 @@ impl From<PastError> for Refusal {
         Self::new(error.code, error.detail)
     }
 }
+
+/// Bytes of an export that are in memory for whoever reads it.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The run that is asked for, where it is and can be looked back at.
 async fn asked<'a>(api: &'a Api, call: &Call) -> Result<(&'a dyn Past, RunId, SemaphorePermit<'a>), Refusal> {
@@ -90,7 +94,7 @@ pub(super) async fn output(api: Arc<Api>, call: Call) -> Answered {
     let OutputQuery { call: asked_call } = call.query()?;
     let (past, run, _room) = asked(&api, &call).await?;
     let bytes = past.output(run, asked_call).await?;
-    Ok(file(Exported { media: "text/plain; charset=utf-8", name: String::new(), bytes }))
+    Ok(shown(Body::from(bytes), "text/plain; charset=utf-8"))
 }
 
 pub(super) async fn export(api: Arc<Api>, call: Call) -> Answered {
@@ -101,21 +105,25 @@ pub(super) async fn export(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::Forbidden, detail).field("form"));
     }
     let (past, run, _room) = asked(&api, &call).await?;
-    Ok(file(past.export(run, form).await?))
+    // Whoever reads the file slowly keeps nobody from looking back: it is made by then.
+    let Exported { media, name, file, bytes } = past.export(run, form).await?;
+    let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES);
+    let mut response = shown(Body::from_stream(stream), media);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    Ok(response)
 }
 
 /// Bytes that a browser shows as text, or keeps: never more.
-fn file(Exported { media, name, bytes }: Exported) -> Response<Body> {
-    let mut response = Response::new(Body::from(bytes));
+fn shown(body: Body, media: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
-    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""))
-        && !name.is_empty()
-    {
-        headers.insert(header::CONTENT_DISPOSITION, value);
-    }
     response
 }

@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, overview, past,
-    queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, notifications, openapi,
+    overview, past, queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
 use crate::dashboard;
 
@@ -78,6 +78,8 @@ pub(crate) enum Shape {
     Json(SchemaOf),
     /// Bytes as they are.
     Bytes,
+    /// A file of one of these media types.
+    Files(&'static [&'static str]),
     /// Server-sent events.
     Events,
     /// Lines for people or programs.
@@ -230,6 +232,14 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::DelegateRequest>().large().gives::<wire::DelegateResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/children"), READS_OR_OWN_RUN, "The tasks that a run gave away", by!(delegate::children))
         .gives::<wire::ChildList>(),
+    Route::new((Verb::Get, "/v1/notifications"), READS, "Who is told of what needs them, and what became of telling", by!(notifications::list))
+        .query::<wire::NotificationQuery>().gives::<wire::NotificationList>(),
+    Route::new((Verb::Post, "/v1/notifications/test"), ADMINS, "Tells targets something, for a try", by!(notifications::test))
+        .takes::<wire::TestNotificationRequest>().gives::<wire::NotificationView>(),
+    Route::new((Verb::Post, "/v1/notifications/{id}/retry"), ADMINS, "Tells once more who did not take it", by!(notifications::retry))
+        .takes::<wire::RetryNotificationRequest>().gives::<wire::NotificationView>(),
+    Route::new((Verb::Post, "/v1/notifications/{id}/drop"), ADMINS, "Gives up what somebody did not take", by!(notifications::drop_one))
+        .takes::<wire::DropNotificationRequest>().gives::<wire::NotificationView>(),
     Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
         .gives::<wire::ScheduleList>(),
     Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))
@@ -285,7 +295,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(past::diff))
         .query::<wire::DiffQuery>().gives::<wire::DiffView>(),
     Route::new((Verb::Get, "/v1/runs/{id}/export"), READS, "A run as a file", by!(past::export))
-        .query::<wire::ExportQuery>().gives_shape(Shape::Bytes),
+        .query::<wire::ExportQuery>().gives_shape(Shape::Files(&["application/json", "application/x-ndjson", "application/zstd"])),
     Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
@@ -349,7 +359,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::Health>(),
     Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
         .gives::<wire::Health>(),
-    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve)),
+    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve))
+        .gives::<serde_json::Map<String, serde_json::Value>>(),
 ];
 
 /// The router over the table.

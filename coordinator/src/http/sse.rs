@@ -1,9 +1,10 @@
 //! Following a run: its events as they are appended, as server-sent events.
 //!
-//! A follower holds one page of events at most, whatever the run writes: the next page is read
-//! when the client has taken this one. It ends with `end` once the run's last event is out.
+//! What is new comes from the run's relay, which all its followers share. What is older a follower reads from the log
+//! itself, and holds one page of it at most, whatever the run writes: the next one is read when the client has taken
+//! this one. It ends with `end` once the run's last event is out.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -12,23 +13,19 @@ use axum::{
 use docket_schema::{
     event::Envelope,
     ids::{RunId, Seq, StreamId},
-    wire::{FollowQuery, ProblemCode, RunView},
+    wire::{FollowQuery, ProblemCode},
 };
 use futures_util::stream;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
     api::Api,
     auth::Caller,
     call::Call,
     errors::{Refusal, error_chain},
+    relay::{self, Behind, Listener, PAGE_EVENTS},
 };
-use crate::tasks::{FollowerGuard, jittered};
 
-/// Events a follower holds at most.
-const PAGE_EVENTS: u32 = 100;
-/// Longest time until a follower sees what another coordinator wrote.
-const FOLLOW_POLL: Duration = Duration::from_secs(1);
 /// A comment this often keeps proxies from ending an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -36,18 +33,17 @@ pub(super) async fn follow(api: Arc<Api>, call: Call) -> Result<Response<Body>, 
     let run: RunId = call.id()?;
     let query: FollowQuery = call.query()?;
     let after = last_event_id(&call)?.unwrap_or(query.after);
-    if api.store.run(run).await?.is_none() {
+    let Some(view) = api.store.run(run).await? else {
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no run {run}")));
-    }
-    let watch = api.wakes.follow(run);
+    };
     let follower = Follower {
+        listener: relay::join(&api, &view),
         api,
         caller: call.caller,
-        run,
-        watch,
         after,
         page: VecDeque::new(),
         said_at: Instant::now(),
+        quiet: Box::pin(sleep(KEEP_ALIVE)),
         over: false,
     };
     let body = stream::unfold(follower, |mut follower| async move {
@@ -69,14 +65,17 @@ fn last_event_id(call: &Call) -> Result<Option<Seq>, Refusal> {
     })
 }
 
+/// There may be thousands: what one holds while it waits is to be little.
 struct Follower {
     api: Arc<Api>,
     caller: Caller,
-    run: RunId,
-    watch: FollowerGuard,
+    listener: Listener,
     after: Seq,
+    /// What it read from the log itself and has not said.
     page: VecDeque<Envelope>,
     said_at: Instant,
+    /// Set anew when it fires, not at each event.
+    quiet: Pin<Box<Sleep>>,
     over: bool,
 }
 
@@ -84,84 +83,62 @@ impl Follower {
     /// The next piece of the stream; `None` once it is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if self.over {
+            if self.over || self.api.shutdown.is_cancelled() || self.api.must_still_be(&self.caller).is_err()
+            {
                 return None;
             }
             if let Some(event) = self.page.pop_front() {
-                return Some(self.say(&event));
+                if self.page.is_empty() {
+                    // Its room is that of a page.
+                    self.page = VecDeque::new();
+                }
+                return Some(self.say(event.seq, relay::frame(&event)));
             }
-            if self.api.shutdown.is_cancelled() || self.api.must_still_be(&self.caller).is_err() {
-                return None;
-            }
-            let waited_until = self.said_at + KEEP_ALIVE;
-            let look = waited_until.min(Instant::now() + jittered(FOLLOW_POLL));
-            let api = Arc::clone(&self.api);
-            let grown = self.watch.grown();
-            match read(&api, self.run, self.after).await {
-                Ok(Found::Events(page)) => {
-                    self.page = page;
+            match self.listener.behind(self.after) {
+                Behind::Event(frame) => return Some(self.say(self.after.next(), frame)),
+                Behind::End(bytes) => {
+                    self.over = true;
+                    return Some(bytes);
+                }
+                // The client comes back by itself with the last id it has.
+                Behind::Broken => return None,
+                Behind::Left => {
+                    self.page = self.read().await?;
                     continue;
                 }
-                Ok(Found::Over(view)) => {
-                    drop(grown);
-                    self.over = true;
-                    return Some(end(&view));
-                }
-                Ok(Found::Nothing) => {}
-                // The client comes back by itself with the last id it has.
-                Err(()) => return None,
+                Behind::Nothing => {}
             }
             tokio::select! {
-                () = grown => {}
-                () = sleep_until(look) => {}
-                () = api.shutdown.cancelled() => {}
-            }
-            if Instant::now() >= waited_until {
-                self.said_at = Instant::now();
-                return Some(Bytes::from_static(b": still here\n\n"));
+                () = self.listener.changed() => {}
+                () = self.quiet.as_mut() => {
+                    let (now, until) = (Instant::now(), self.said_at + KEEP_ALIVE);
+                    if now < until {
+                        self.quiet.as_mut().reset(until);
+                        continue;
+                    }
+                    self.said_at = now;
+                    self.quiet.as_mut().reset(now + KEEP_ALIVE);
+                    return Some(Bytes::from_static(b": still here\n\n"));
+                }
             }
         }
     }
 
-    fn say(&mut self, event: &Envelope) -> Bytes {
-        self.after = event.seq;
+    fn say(&mut self, seq: Seq, frame: Bytes) -> Bytes {
+        self.after = seq;
         self.said_at = Instant::now();
-        let json = serde_json::to_string(event).unwrap_or_else(|error| {
-            tracing::error!(run = %self.run, seq = event.seq.0, "an event cannot be written: {error}");
-            "null".to_owned()
-        });
-        let mut text = format!("id: {}\n", event.seq);
-        // A payload's text may hold line breaks where another build wrote it; to a reader they
-        // are white space between tokens.
-        for line in json.split(['\n', '\r']) {
-            text.push_str("data: ");
-            text.push_str(line);
-            text.push('\n');
+        frame
+    }
+
+    /// The next page of the log; `None` where it cannot be read, or has nothing though the run went on: it was archived.
+    async fn read(&self) -> Option<VecDeque<Envelope>> {
+        let run = self.listener.run();
+        match self.api.store.read(StreamId::Run(run), self.after, PAGE_EVENTS).await {
+            Ok(page) => Some(page).filter(|page| !page.is_empty()).map(VecDeque::from),
+            Err(error) => {
+                tracing::error!(%run, "following: {}", error_chain(&error));
+                None
+            }
         }
-        text.push('\n');
-        text.into()
     }
-}
-
-enum Found {
-    Events(VecDeque<Envelope>),
-    Nothing,
-    Over(RunView),
-}
-
-async fn read(api: &Api, run: RunId, after: Seq) -> Result<Found, ()> {
-    let failed = |error| tracing::error!(%run, "following: {}", error_chain(&error));
-    let page = api.store.read(StreamId::Run(run), after, PAGE_EVENTS).await.map_err(failed)?;
-    if !page.is_empty() {
-        return Ok(Found::Events(page.into()));
-    }
-    let view = api.store.run(run).await.map_err(failed)?;
-    // Only where all of it is out: an event may have come between the two reads.
-    let over = view.filter(|view| view.ended_at.is_some() && view.head.seq <= after);
-    Ok(over.map_or(Found::Nothing, Found::Over))
-}
-
-fn end(view: &RunView) -> Bytes {
-    let data = serde_json::json!({ "run": view.id, "status": view.status, "seq": view.head.seq });
-    format!("event: end\ndata: {data}\n\n").into()
 }

@@ -19,7 +19,7 @@ use docket_schema::{
     wire::PAGE_EVENTS_MAX,
 };
 use subtle::ConstantTimeEq as _;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::auth::ApiToken;
 use crate::store::{Store, StoreError};
@@ -48,6 +48,8 @@ pub struct TokenTable {
     stored: RwLock<Tokens>,
     /// The log goes on with what this build cannot read, which may revoke any of those it could.
     is_unread: AtomicBool,
+    /// Told when the log had something on tokens.
+    revised: watch::Sender<()>,
     /// When the log was last read for a token that was not known.
     looked: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -60,20 +62,35 @@ impl TokenTable {
 
     /// Name and role of whoever holds the token of this BLAKE3 at `now`.
     pub fn find(&self, hash: &[u8; 32], now: Timestamp) -> Option<(String, Role)> {
+        let is = |of: &[u8; 32]| bool::from(of.ct_eq(hash));
+        self.find_by(now, is).map(|(name, role, _)| (name, role))
+    }
+
+    /// Name, role and BLAKE3 of the token that `is` says it is, if it is good at `now`. It is asked of every one.
+    pub(crate) fn find_by(
+        &self,
+        now: Timestamp,
+        is: impl Fn(&[u8; 32]) -> bool,
+    ) -> Option<(String, Role, [u8; 32])> {
         let mut found = None;
         for entry in &self.fixed {
-            if bool::from(entry.hash.ct_eq(hash)) {
-                found = Some((entry.name.clone(), entry.role));
+            if is(&entry.hash) {
+                found = Some((entry.name.clone(), entry.role, entry.hash));
             }
         }
         let stored = self.stored.read().unwrap_or_else(PoisonError::into_inner);
         for record in stored.all() {
-            let same = bool::from(record.made.hash.0.ct_eq(hash));
+            let same = is(&record.made.hash.0);
             if same && record.is_good(now) && !self.is_unread.load(Ordering::Relaxed) {
-                found = Some((record.made.name.to_string(), record.made.role));
+                found = Some((record.made.name.to_string(), record.made.role, record.made.hash.0));
             }
         }
         found
+    }
+
+    /// Changes whenever a token may have been made or revoked.
+    pub(crate) fn revised(&self) -> watch::Receiver<()> {
+        self.revised.subscribe()
     }
 
     /// Whether the configuration has a token of this name.
@@ -119,16 +136,20 @@ impl TokenTable {
 
     fn fold(&self, page: &[Envelope]) -> Result<(), TokensError> {
         let mut stored = self.stored.write().unwrap_or_else(PoisonError::into_inner);
+        let (had, mut folded) = (stored.head(), Ok(()));
         for event in page {
             // Another may have read the same meanwhile.
-            if event.seq > stored.head() {
-                stored
-                    .apply(&event.by_ref())
-                    .inspect_err(|_| self.is_unread.store(true, Ordering::Relaxed))?;
+            if folded.is_ok() && event.seq > stored.head() {
+                folded = stored.apply(&event.by_ref());
             }
         }
-        self.is_unread.store(false, Ordering::Relaxed);
-        Ok(())
+        self.is_unread.store(folded.is_err(), Ordering::Relaxed);
+        let is_revised = folded.is_err() || stored.head() > had;
+        drop(stored);
+        if is_revised {
+            self.revised.send_replace(());
+        }
+        folded
     }
 }
 

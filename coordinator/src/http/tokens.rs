@@ -20,6 +20,7 @@ use docket_schema::{
 use super::{
     api::Api,
     audit,
+    auth::Caller,
     call::{Call, json},
     errors::{Refusal, error_chain},
     table::{STREAM, TokensUnread},
@@ -44,6 +45,11 @@ pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
 }
 
 pub(super) async fn create(api: Arc<Api>, call: Call) -> Answered {
+    if let Caller::Api { session: Some(_), .. } = call.caller {
+        // What a browser was tricked into, or a copy of its cookie, ends within the day.
+        let detail = "a browser's session makes no tokens; `docket token create` does";
+        return Err(Refusal::new(ProblemCode::Forbidden, detail));
+    }
     let CreateTokenRequest { name, role, expires_in_ms } = call.json()?;
     if !name.is_new() {
         let detail = "a token's name begins with a letter or digit";
@@ -93,7 +99,7 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
             );
             Err(Refusal::new(ProblemCode::WrongState, detail).field("path"))
         }
-        None => Err(Refusal::new(ProblemCode::NotFound, format!("there is no token `{name}`")).field("path")),
+        None => Err(absent(&name).field("path")),
     };
     api.tokens.catch_up(&*api.store).await?;
     if may(&api.tokens.stored())? {
@@ -142,8 +148,13 @@ async fn at(api: &Api, head: Seq, event: &SystemEvent) -> Result<Head, AppendErr
 
 fn view(api: &Api, name: &TokenName) -> Result<TokenView, Refusal> {
     let tokens = api.tokens.stored();
-    let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no token `{name}`"));
-    tokens.get(name).map(|record| TokenView::of(record, api.clock.now())).ok_or_else(absent)
+    let view = tokens.get(name).map(|record| TokenView::of(record, api.clock.now()));
+    view.ok_or_else(|| absent(name))
+}
+
+fn absent(name: &TokenName) -> Refusal {
+    let detail = format!("there is no token `{name}`; `docket token list` shows them");
+    Refusal::new(ProblemCode::NotFound, detail)
 }
 
 impl From<TokensUnread> for Refusal {

@@ -23,7 +23,10 @@ use super::{
     guard,
     router::{Route, Verb},
 };
-use crate::dashboard::{self, Asset};
+use crate::{
+    clock,
+    dashboard::{self, Asset},
+};
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -42,8 +45,8 @@ pub(super) static UI_ROUTES: &[Route] = &[
     Route::new((Verb::Get, "/ui/assets/{*name}"), Access::Page, "A file of the dashboard", by!(asset)),
     Route::new((Verb::Get, "/ui/{*page}"), Access::Page, "The dashboard at one of its pages", by!(shell)),
     Route::new((Verb::Get, "/ui/login"), Access::Page, "The page that asks for a token", by!(shell)),
-    Route::new((Verb::Post, "/ui/login"), Access::Open, "Takes a token and gives a browser its cookie", by!(login)).small(),
-    Route::new((Verb::Post, "/ui/logout"), Access::Open, "Takes the cookie away", by!(logout)).small(),
+    Route::new((Verb::Post, "/ui/login"), Access::Open, "Takes a token and gives a browser a session", by!(login)).small(),
+    Route::new((Verb::Post, "/ui/logout"), Access::Open, "Ends a browser's session", by!(logout)).small(),
 ];
 
 /// `POST /ui/login`.
@@ -92,7 +95,7 @@ async fn login(api: Arc<Api>, call: Call) -> Answered {
     guard::from_the_dashboard(&call.headers)?;
     let LoginRequest { token } = call.json()?;
     let token = token.trim();
-    let (name, role) = guard::sign_in(&api, call.peer, token).await?;
+    let (name, role, hash) = guard::sign_in(&api, call.peer, token).await?;
     match role {
         Role::Admin | Role::Submit | Role::Read => {}
         Role::Worker => {
@@ -101,14 +104,19 @@ async fn login(api: Arc<Api>, call: Call) -> Answered {
             return Err(Refusal::new(ProblemCode::Forbidden, detail).field("token"));
         }
     }
-    let cookie = dashboard::given(&call.headers, token).ok_or_else(guard::no_token_of_ours)?;
+    let session = api.sessions.begin(&hash, clock::fresh_secret(), api.clock.now());
+    let no_cookie = || Refusal::new(ProblemCode::Internal, "a session fits no cookie; a fault of docket");
+    let cookie = dashboard::given(&call.headers, &session).ok_or_else(no_cookie)?;
     let mut response = json(&Whoami { name, role })?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
-async fn logout(_: Arc<Api>, call: Call) -> Answered {
+async fn logout(api: Arc<Api>, call: Call) -> Answered {
     guard::from_the_dashboard(&call.headers)?;
+    if let Some(session) = guard::session_of(&api, &call.headers) {
+        api.sessions.end(session, api.clock.now());
+    }
     let mut response = super::call::empty(StatusCode::NO_CONTENT);
     if let Some(cookie) = dashboard::cleared(&call.headers) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);

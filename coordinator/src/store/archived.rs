@@ -381,6 +381,13 @@ fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), S
         | SystemEvent::LimitRemoved(_)
         | SystemEvent::BudgetSet(_)
         | SystemEvent::BudgetSpent(_)
+        | SystemEvent::NotificationsFollowed(_)
+        | SystemEvent::NotificationRaised(_)
+        | SystemEvent::NotificationDelivered(_)
+        | SystemEvent::NotificationFailed(_)
+        | SystemEvent::NotificationDeadLettered(_)
+        | SystemEvent::NotificationRetried(_)
+        | SystemEvent::NotificationDropped(_)
         | SystemEvent::MemorySaved(_)
         | SystemEvent::MemoryForgotten(_) => {
             return Err(corrupt(format!("a {} belongs elsewhere", event.kind)));

@@ -2,6 +2,8 @@
 //!
 //! An ask is kept whole until its transaction is committed: a batch that fails is tried again one by one.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
@@ -15,8 +17,8 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Renewed,
-    Reserved, Restore, RestoreError, StoreError, Taken, Term,
+    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Rebuilding,
+    Renewed, Reserved, Restore, RestoreError, StoreError, Taken, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -110,7 +112,7 @@ pub(super) enum Ask {
     CountBatch { batch: BatchId },
     Secret { fresh: [u8; 32] },
     Term(Term),
-    Rebuild,
+    Rebuild(Arc<Rebuilding>),
 }
 
 impl Ask {
@@ -119,7 +121,7 @@ impl Ask {
         match self {
             Self::Secret { .. }
             | Self::Term(_)
-            | Self::Rebuild
+            | Self::Rebuild(_)
             | Self::DrainWorker { .. }
             | Self::ActInbox { .. }
             | Self::Permit(_)
@@ -163,7 +165,7 @@ impl Ask {
             | Self::TakeInbox { now, .. } => *now,
             Self::Secret { .. }
             | Self::Term(_)
-            | Self::Rebuild
+            | Self::Rebuild(_)
             | Self::DropBlobs { .. }
             | Self::ActInbox { .. }
             | Self::CallEnded { .. }
@@ -194,7 +196,7 @@ impl Ask {
             Self::Reserve { .. } | Self::CountBatch { .. } => "counting what a batch uses",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
-            Self::Rebuild => "rebuilding projections",
+            Self::Rebuild(_) => "rebuilding projections",
         }
     }
 
@@ -221,7 +223,7 @@ impl Ask {
             Self::CountBatch { .. } => Answered::CountBatch(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
-            Self::Rebuild => Answered::Rebuild(Err(error)),
+            Self::Rebuild(_) => Answered::Rebuild(Err(error)),
         }
     }
 }

@@ -23,6 +23,9 @@ const DOING: &str = "counting a batch";
 /// Newest tasks whose batches are listed.
 const NEWEST_TASKS: i64 = 20_000;
 
+/// Batches that are told to wait for one task, at most.
+const BEHIND_MAX: i64 = 100;
+
 fn batch_arg(batch: BatchId) -> Arg {
     Arg::Blob(batch.0.as_bytes().to_vec())
 }
@@ -119,6 +122,19 @@ async fn held(db: &Db, id: BatchId) -> Result<(u64, u64), StoreError> {
         }
     }
     Ok((failed, blocked))
+}
+
+/// The batches of the tasks that wait for this one, at whatever remove: the first [`BEHIND_MAX`].
+pub(super) async fn behind(db: &Db, task: TaskId) -> Result<Vec<BatchId>, StoreError> {
+    const DOING: &str = "reading which batches wait for a task";
+    let sql = "WITH RECURSIVE behind(id) AS (\
+                 SELECT task FROM task_dependencies WHERE dependency = $1 \
+                 UNION SELECT d.task FROM behind b JOIN task_dependencies d ON d.dependency = b.id) \
+               SELECT DISTINCT t.batch FROM behind b JOIN tasks t ON t.id = b.id \
+               WHERE t.state = 'pending' AND t.batch IS NOT NULL ORDER BY t.batch LIMIT $2";
+    let args = vec![Arg::Blob(task.0.as_bytes().to_vec()), Arg::Int(BEHIND_MAX)];
+    let found = rows(db, DOING, sql, args).await?;
+    found.into_iter().map(|mut row| Ok(BatchId(Uuid::from_bytes(row.fixed(0)?)))).collect()
 }
 
 /// What its newest task calls it.

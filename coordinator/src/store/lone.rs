@@ -19,7 +19,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
     match ask {
         Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
         Ask::Term(term) => Ok(Answered::Term(Ok(take_term(conn, term).await?))),
-        Ask::Rebuild => Ok(Answered::Rebuild(Ok(rebuild(conn).await?))),
+        Ask::Rebuild(seen) => Ok(Answered::Rebuild(Ok(rebuild(conn, seen).await?))),
         Ask::DropBlobs { hashes, untouched_since } => {
             Ok(Answered::DropBlobs(Ok(drop_untouched(conn, hashes, *untouched_since).await?)))
         }

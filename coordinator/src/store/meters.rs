@@ -1,4 +1,4 @@
-//! What the store's writers count.
+//! What the store's writers count, and how far a rebuild has come.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -37,6 +37,30 @@ pub struct StoreMeters {
     pub batch_asks: HistogramView,
     /// How long such a transaction took, with all its tries.
     pub batch_times: HistogramView,
+}
+
+/// How far a rebuild of what is derived has come: streams looked at, and of how many; zeros before it begins.
+#[derive(Debug, Default)]
+pub struct Rebuilding {
+    done: AtomicU64,
+    streams: AtomicU64,
+}
+
+impl Rebuilding {
+    /// Streams that were looked at, and how many there are.
+    pub fn seen(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.streams.load(Ordering::Relaxed))
+    }
+
+    /// Also where a transaction that failed is tried again.
+    pub(super) fn begins(&self, streams: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.streams.store(streams, Ordering::Relaxed);
+    }
+
+    pub(super) fn looked_at_one(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Meters {

@@ -50,7 +50,7 @@ pub use budgets::Reserved;
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
 pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
-pub use meters::StoreMeters;
+pub use meters::{Rebuilding, StoreMeters};
 pub use outside::BlobsOutside;
 pub use overview::{OverviewRows, Overviews};
 pub use permits::Permitted;
@@ -493,7 +493,7 @@ pub trait Store: Archives + Overviews + Reports + Send + Sync + 'static {
 
     /// Derives every projection from the log, compares, and writes what the log says.
     /// Lease deadlines are not compared: heartbeats are no events.
-    fn rebuild(&self) -> Answer<'_, Result<Vec<Difference>, StoreError>>;
+    fn rebuild(&self, seen: Arc<Rebuilding>) -> Answer<'_, Result<Vec<Difference>, StoreError>>;
 
     /// Ends background work; what was acknowledged is durable.
     fn close(&self) -> Answer<'_, ()>;

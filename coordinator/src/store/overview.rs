@@ -1,18 +1,19 @@
 //! What a person looks at first: few statements, each over an index, each with a bound.
 
 use docket_schema::{
-    ids::{BatchId, Timestamp},
+    ids::{BatchId, TaskId, Timestamp},
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
     wire::{
-        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, OVERVIEW_BUDGETS_MAX,
-        OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief, WorkerView,
+        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, HourSubmitted,
+        OVERVIEW_BUDGETS_MAX, OVERVIEW_HOURS, OVERVIEW_QUEUES_MAX, OVERVIEW_TASKS_MAX, QueueView, StateCount,
+        TaskBrief, WorkerView,
     },
 };
 use uuid::Uuid;
 
 use super::{
-    Answer, SqlStore, StoreError,
+    Answer, SqlStore, StoreError, batches,
     conn::{Arg, Db},
     read::{rows, workers},
     read_flow,
@@ -33,8 +34,10 @@ pub struct OverviewRows {
     pub asks: Vec<TaskBrief>,
     /// Blocked tasks, by what for.
     pub blocked: Vec<BlockedCount>,
-    /// Discarded tasks, the last first.
+    /// Discarded tasks, whenever that was, the last first.
     pub discarded: Vec<TaskBrief>,
+    /// How many there are in all.
+    pub discarded_count: u64,
     /// Budgets that are nearly spent.
     pub budgets: Vec<BudgetNear>,
     /// Tasks that run, by since when.
@@ -45,15 +48,19 @@ pub struct OverviewRows {
     pub ended_counts: Vec<StateCount>,
     /// All of them, by state.
     pub tasks: Vec<StateCount>,
-    /// The queues.
+    /// The queues with the most tasks that have not ended, by name.
     pub queues: Vec<QueueView>,
+    /// How many there are beside those.
+    pub queues_left_out: u64,
     /// The workers.
     pub workers: Vec<WorkerView>,
     /// Ended tasks by hour.
     pub hours: Vec<HourCount>,
+    /// Submitted tasks by hour.
+    pub submitted: Vec<HourSubmitted>,
 }
 
-/// What the overview asks of a store.
+/// What the overview, and whoever tells others how things stand, ask of a store.
 pub trait Overviews {
     /// How things stand at `now`: tasks that ended since `since`, workers heard of since `heard`.
     fn overview(
@@ -62,6 +69,12 @@ pub trait Overviews {
         since: Timestamp,
         heard: Timestamp,
     ) -> Answer<'_, Result<OverviewRows, StoreError>>;
+
+    /// The batches of the tasks that wait for this one, at whatever remove; not all where they are very many.
+    fn batches_behind(&self, task: TaskId) -> Answer<'_, Result<Vec<BatchId>, StoreError>>;
+
+    /// How many tasks have ended and are not archived, by state.
+    fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>>;
 }
 
 impl Overviews for SqlStore {
@@ -72,6 +85,14 @@ impl Overviews for SqlStore {
         heard: Timestamp,
     ) -> Answer<'_, Result<OverviewRows, StoreError>> {
         Box::pin(overview(&self.db, now, since, heard))
+    }
+
+    fn batches_behind(&self, task: TaskId) -> Answer<'_, Result<Vec<BatchId>, StoreError>> {
+        Box::pin(batches::behind(&self.db, task))
+    }
+
+    fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>> {
+        Box::pin(ended_since(&self.db, Timestamp(i64::MIN)))
     }
 }
 
@@ -86,39 +107,65 @@ async fn overview(
     let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget') ORDER BY t.id DESC LIMIT $1";
     let settled = "t.state = $3 AND t.ended_at >= $2 ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
     let of = |state: TaskState| vec![most(), Arg::Int(since.0), Arg::Text(state.as_str().to_owned())];
+    // What failed waits for a person until it is retried or archived, however long ago that was.
+    let discarded =
+        "t.state = 'discarded' AND t.ended_at IS NOT NULL ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
     let (asks, blocked, budgets, running, discarded, completed, cancelled) = tokio::try_join!(
         tasks(db, asks, vec![most()]),
         blocked(db),
         budgets(db),
         tasks(db, "t.state = 'running' ORDER BY t.leased_at, t.id LIMIT $1", vec![most()]),
-        tasks(db, settled, of(TaskState::Discarded)),
+        tasks(db, discarded, vec![most()]),
         tasks(db, settled, of(TaskState::Completed)),
         tasks(db, settled, of(TaskState::Cancelled)),
     )?;
-    let (queues, hours, ended_counts, all_ended, workers) = tokio::try_join!(
+    let (queues, hours, submitted, ended_counts, all_ended, workers) = tokio::try_join!(
         read_flow::queues(db),
         hours(db, now),
+        submitted(db, now),
         ended_since(db, since),
         ended_since(db, Timestamp(i64::MIN)),
         workers(db, heard),
     )?;
-    let mut ended = [&discarded[..], &completed, &cancelled].concat();
+    // The newest of all hold the newest since then.
+    let mut ended: Vec<TaskBrief> =
+        discarded.iter().filter(|task| task.ended_at.is_some_and(|at| at >= since)).cloned().collect();
+    ended.extend([completed, cancelled].into_iter().flatten());
     ended.sort_unstable_by_key(|task| std::cmp::Reverse((task.ended_at, task.id)));
     ended.truncate(OVERVIEW_TASKS_MAX as usize);
+    let is_discarded = |one: &&StateCount| one.state == TaskState::Discarded;
+    let discarded_count = all_ended.iter().find(is_discarded).map_or(0, |one| one.count);
     let tasks = all_states(&queues, all_ended);
+    let (queues, queues_left_out) = busiest(queues);
     Ok(OverviewRows {
         asks,
         blocked,
         discarded,
+        discarded_count,
         budgets,
         running,
         ended,
         ended_counts,
         tasks,
         queues,
+        queues_left_out,
         workers,
         hours,
+        submitted,
     })
+}
+
+/// The queues with the most to do, in the order that they came in, and how many others there are.
+fn busiest(mut queues: Vec<QueueView>) -> (Vec<QueueView>, u64) {
+    let most = OVERVIEW_QUEUES_MAX as usize;
+    let left_out = queues.len().saturating_sub(most);
+    if left_out > 0 {
+        let open = |queue: &QueueView| queue.tasks.iter().map(|of| of.count).sum::<u64>();
+        queues.sort_by_key(|queue| std::cmp::Reverse(open(queue)));
+        queues.truncate(most);
+        queues.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    (queues, left_out as u64)
 }
 
 /// Every state: those that have not ended are counted by queue already.
@@ -158,9 +205,39 @@ async fn ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, Store
     Ok(counts)
 }
 
+/// The first of the hours that are counted.
+fn first_hour(now: Timestamp) -> i64 {
+    now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS)
+}
+
+/// Ids rise with the time at which a task was submitted: each hour is a range of the key, and nothing but the key is read.
+async fn submitted(db: &Db, now: Timestamp) -> Result<Vec<HourSubmitted>, StoreError> {
+    let first = first_hour(now);
+    let bounds = (first..=first + i64::from(OVERVIEW_HOURS)).map(|hour| {
+        let ms = u128::try_from(hour.saturating_mul(HOUR_US) / 1000).unwrap_or(0);
+        Arg::Blob(Uuid::from_u128(ms << 80).as_bytes().to_vec())
+    });
+    let args: Vec<Arg> = bounds.collect();
+    let ranges: Vec<String> = (1..args.len()).map(|n| format!("({n}, ${n}, ${})", n + 1)).collect();
+    let sql = format!(
+        "WITH hours (n, low, high) AS (VALUES {}) \
+         SELECT CAST(h.n AS BIGINT), (SELECT count(*) FROM tasks t WHERE t.id >= h.low AND t.id < h.high) \
+         FROM hours h ORDER BY h.n",
+        ranges.join(", ")
+    );
+    let mut hours = Vec::new();
+    for row in &mut rows(db, DOING, &sql, args).await? {
+        let (n, count) = (row.int(0)?, row.count(1)?);
+        if count > 0 {
+            hours.push(HourSubmitted { at: Timestamp((first + n - 1).saturating_mul(HOUR_US)), count });
+        }
+    }
+    Ok(hours)
+}
+
 /// Over the index of what ended, which has all that is asked for.
 async fn hours(db: &Db, now: Timestamp) -> Result<Vec<HourCount>, StoreError> {
-    let first = now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS);
+    let first = first_hour(now);
     let mut hours = Vec::new();
     for state in ENDS {
         let sql = "SELECT ended_at / $3, count(*) FROM tasks WHERE state = $1 AND ended_at >= $2 GROUP BY 1";
@@ -195,4 +272,28 @@ async fn budgets(db: &Db) -> Result<Vec<BudgetNear>, StoreError> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docket_schema::queue::QueueSettings;
+
+    #[test]
+    fn of_many_queues_those_with_the_most_to_do_are_told_by_name() {
+        let queue = |n: u32| QueueView {
+            name: format!("q{n:04}").parse().expect("a name"),
+            settings: QueueSettings::default(),
+            tasks: vec![StateCount { state: TaskState::Available, count: u64::from(n % 7) }],
+            oldest_available_at: None,
+            oldest_leased_at: None,
+        };
+        let most = OVERVIEW_QUEUES_MAX as usize;
+        let (few, none) = busiest((0..OVERVIEW_QUEUES_MAX).map(queue).collect());
+        assert_eq!((few.len(), none), (most, 0));
+        let (told, left_out) = busiest((0..7 * OVERVIEW_QUEUES_MAX).map(queue).collect());
+        assert_eq!((told.len(), left_out), (most, 6 * most as u64));
+        assert!(told.iter().all(|queue| queue.count(TaskState::Available) == 6));
+        assert!(told.is_sorted_by(|a, b| a.name < b.name));
+    }
 }

@@ -12,7 +12,7 @@ use docket_schema::{
 };
 
 use super::{
-    Difference, StoreError, archived,
+    Difference, Rebuilding, StoreError, archived,
     budgets::{self, BudgetRow, RunCounted},
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, queue_settings, run_change},
@@ -41,12 +41,15 @@ struct Rebuild {
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
-pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
+pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
         let tables = "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies, batch_budgets, run_usage \
                       IN EXCLUSIVE MODE";
         conn.run(tables, Vec::new()).await?;
+    }
+    for row in conn.rows("SELECT count(*) FROM streams", Vec::new()).await? {
+        seen.begins(u64::try_from(row.int(0)?).unwrap_or(0));
     }
     let mut work = Rebuild {
         differences: Vec::new(),
@@ -77,6 +80,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
                 let stream: StreamId =
                     name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
                 work.stream(conn, after, &stream).await?;
+                seen.looked_at_one();
             }
         }
     }

@@ -33,13 +33,14 @@ pub enum Reported {
     /// Those that ended at the first instant or later and before the second, by when they did.
     Ended(Timestamp, Timestamp),
     /// Those that may have worked at the first instant or later and before the second: that were submitted before the
-    /// end of it, and ended after its beginning or not at all. Those that ended come first.
+    /// end of it, and ended after its beginning or not at all. Those that have not ended come first.
     Active(Timestamp, Timestamp),
 }
 
 /// What reports ask of a store.
 pub trait Reports {
-    /// Tasks that have begun, behind `after`, at most `limit`; each with its place. Fewer than asked for are the last ones.
+    /// Tasks that have begun, the newest first, behind `after`, at most `limit`; each with its place. Fewer than asked
+    /// for are the last ones. Whoever stops before the last leaves out the oldest.
     fn reported(
         &self,
         of: Reported,
@@ -69,47 +70,63 @@ async fn reported(
 ) -> Result<Found, StoreError> {
     match of {
         Reported::Batch(batch) => {
-            let behind = if let Some(ReportPlace::Batch(task)) = after { task.0 } else { Uuid::nil() };
-            let sql = "SELECT id FROM tasks WHERE batch = $1 AND id > $2 AND runs > 0 ORDER BY id LIMIT $3";
+            let behind = if let Some(ReportPlace::Batch(task)) = after { task.0 } else { Uuid::max() };
+            let sql =
+                "SELECT id FROM tasks WHERE batch = $1 AND id < $2 AND runs > 0 ORDER BY id DESC LIMIT $3";
             let args = vec![id(batch.0), id(behind), Arg::Int(limit.into())];
             let found = tasks(db, sql, args).await?;
             Ok(found.into_iter().map(|(task, _)| (ReportPlace::Batch(task), task)).collect())
         }
         Reported::Ended(from, until) => ended(db, (from, until, Timestamp(i64::MAX)), after, limit).await,
         Reported::Active(from, until) => {
-            let mut found = match after {
-                Some(ReportPlace::Standing(..)) => Vec::new(),
-                Some(ReportPlace::Ended(..) | ReportPlace::Batch(_)) | None => {
-                    ended(db, (from, Timestamp(i64::MAX), until), after, limit).await?
-                }
-            };
-            let mut skip = match after {
-                Some(ReportPlace::Standing(state, _)) => STANDING.iter().position(|one| *one == state),
-                Some(ReportPlace::Ended(..) | ReportPlace::Batch(_)) | None => None,
-            };
-            for state in STANDING.into_iter().skip(skip.unwrap_or(0)) {
-                let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-                if room == 0 {
-                    break;
-                }
-                let behind = match (skip.take(), after) {
-                    (Some(_), Some(ReportPlace::Standing(_, task))) => task.0,
-                    _ => Uuid::nil(),
-                };
-                let sql = "SELECT id FROM tasks WHERE state = $1 AND id > $2 AND runs > 0 AND submitted_at < $3 \
-                           ORDER BY id LIMIT $4";
-                let args = vec![
-                    Arg::Text(state.as_str().to_owned()),
-                    id(behind),
-                    Arg::Int(until.0),
-                    Arg::Int(room.into()),
-                ];
-                let some = tasks(db, sql, args).await?;
-                found.extend(some.into_iter().map(|(task, _)| (ReportPlace::Standing(state, task), task)));
+            let mut found = standing(db, until, after, limit).await?;
+            let room = room(limit, &found);
+            if room > 0 {
+                found.extend(ended(db, (from, Timestamp(i64::MAX), until), after, room).await?);
             }
             Ok(found)
         }
     }
+}
+
+fn room(limit: u32, found: &Found) -> u32 {
+    limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX))
+}
+
+/// Tasks that have not ended and were submitted before this instant, state by state.
+async fn standing(
+    db: &Db,
+    submitted_before: Timestamp,
+    after: Option<ReportPlace>,
+    limit: u32,
+) -> Result<Found, StoreError> {
+    let mut found = Vec::new();
+    let mut skip = match after {
+        Some(ReportPlace::Ended(..)) => return Ok(found),
+        Some(ReportPlace::Standing(state, _)) => STANDING.iter().position(|one| *one == state),
+        Some(ReportPlace::Batch(_)) | None => None,
+    };
+    for state in STANDING.into_iter().skip(skip.unwrap_or(0)) {
+        let room = room(limit, &found);
+        if room == 0 {
+            break;
+        }
+        let behind = match (skip.take(), after) {
+            (Some(_), Some(ReportPlace::Standing(_, task))) => task.0,
+            _ => Uuid::max(),
+        };
+        let sql = "SELECT id FROM tasks WHERE state = $1 AND id < $2 AND runs > 0 AND submitted_at < $3 \
+                   ORDER BY id DESC LIMIT $4";
+        let args = vec![
+            Arg::Text(state.as_str().to_owned()),
+            id(behind),
+            Arg::Int(submitted_before.0),
+            Arg::Int(room.into()),
+        ];
+        let some = tasks(db, sql, args).await?;
+        found.extend(some.into_iter().map(|(task, _)| (ReportPlace::Standing(state, task), task)));
+    }
+    Ok(found)
 }
 
 /// Tasks that ended between the first two instants and were submitted before the third.
@@ -119,17 +136,16 @@ async fn ended(
     after: Option<ReportPlace>,
     limit: u32,
 ) -> Result<Found, StoreError> {
-    // Nothing ends at the very instant before the first and has the highest id: so this begins with the first.
-    let first = (Timestamp(from.0.saturating_sub(1)), Uuid::max());
+    // No id is below the lowest: so this begins with the last one before `until`.
     let (at, behind) = match after {
         Some(ReportPlace::Ended(at, task)) => (at, task.0),
-        Some(ReportPlace::Standing(..) | ReportPlace::Batch(_)) | None => first,
+        Some(ReportPlace::Standing(..) | ReportPlace::Batch(_)) | None => (until, Uuid::nil()),
     };
-    let sql = "SELECT id, ended_at FROM tasks WHERE ended_at >= $1 AND ended_at < $2 AND submitted_at < $3 AND runs > 0 \
-               AND (ended_at > $1 OR id > $4) ORDER BY ended_at, id LIMIT $5";
+    let sql = "SELECT id, ended_at FROM tasks WHERE ended_at >= $1 AND ended_at <= $2 AND submitted_at < $3 AND runs > 0 \
+               AND (ended_at < $2 OR id < $4) ORDER BY ended_at DESC, id DESC LIMIT $5";
     let args = vec![
+        Arg::Int(from.0),
         Arg::Int(at.0),
-        Arg::Int(until.0),
         Arg::Int(submitted_before.0),
         id(behind),
         Arg::Int(limit.into()),

@@ -32,7 +32,7 @@ use super::{
     gc, inbox,
     lane::{self, Committer, WAITING_MAX},
     lineage, listing,
-    meters::{Meters, StoreMeters},
+    meters::{Meters, Rebuilding, StoreMeters},
     outside::{self, BlobsOutside, Outside},
     postgres::Hints,
     read, read_blobs, read_flow,
@@ -440,8 +440,8 @@ impl Store for SqlStore {
         Box::pin(async move { answered!(self, Secret, Ask::Secret { fresh }) })
     }
 
-    fn rebuild(&self) -> Answer<'_, Result<Vec<Difference>, StoreError>> {
-        Box::pin(async move { answered!(self, Rebuild, Ask::Rebuild) })
+    fn rebuild(&self, seen: Arc<Rebuilding>) -> Answer<'_, Result<Vec<Difference>, StoreError>> {
+        Box::pin(async move { answered!(self, Rebuild, Ask::Rebuild(seen)) })
     }
 
     fn close(&self) -> Answer<'_, ()> {

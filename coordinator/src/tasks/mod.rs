@@ -1,6 +1,6 @@
 //! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
 //! whose time has come, makes tasks of what stands in the inbox, fires schedules, wakes those who wait for either,
-//! learns of tokens that others revoked, writes down which calls were refused, and archives what is old.
+//! learns of tokens that others revoked, tells people and programs elsewhere what needs them, writes down which calls were refused, and archives what is old.
 //!
 //! Every task here is idempotent: any number of coordinators may run them on one store at a time. Those that look
 //! after the store as a whole do so under a term (`term.rs`), to spare the others the same work.
@@ -10,6 +10,7 @@ mod expirer;
 mod hints;
 mod inbox;
 mod limits;
+mod notifications;
 mod refused;
 mod scheduler;
 mod schedules;
@@ -25,10 +26,11 @@ pub(crate) use hints::{follow_hints, send_hints};
 pub(crate) use inbox::take_inbox;
 pub use inbox::take_inbox_once;
 pub(crate) use limits::follow_limits;
+pub(crate) use notifications::tell_of_news;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
 pub(crate) use schedules::fire_schedules;
-pub(crate) use term::{Lead, follow_clock, keep_term, set_clock};
+pub(crate) use term::{Lead, Office, follow_clock, keep_term, set_clock};
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
-pub(crate) use wake::{FollowerGuard, jittered};
+pub(crate) use wake::jittered;

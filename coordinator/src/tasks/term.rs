@@ -30,11 +30,30 @@ use crate::{
 /// How often the clock is compared with the database's.
 const CLOCK_EVERY: Duration = Duration::from_secs(30);
 
+/// What a term is for. Each is held for itself: a coordinator that tells nobody of anything holds no term to do so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Office {
+    /// To end lost leases, and wake what is due.
+    Maintenance,
+    /// To tell people and programs elsewhere.
+    Notifications,
+}
+
+impl Office {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Maintenance => "maintenance",
+            Self::Notifications => "notifications",
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Lead {
     store: Arc<dyn Store>,
     clock: Arc<Clock>,
     wakes: Arc<Wakes>,
+    office: Office,
     holder: String,
     lease_ms: u64,
     /// Until when the term is ours; 0 = it is not.
@@ -42,9 +61,15 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<Clock>, wakes: Arc<Wakes>, lease_ms: u64) -> Self {
+    pub(crate) fn new(
+        office: Office,
+        store: Arc<dyn Store>,
+        clock: Arc<Clock>,
+        wakes: Arc<Wakes>,
+        lease_ms: u64,
+    ) -> Self {
         let holder = clock::new_id().to_string();
-        Self { store, clock, wakes, holder, lease_ms, until: AtomicI64::new(0) }
+        Self { store, clock, wakes, office, holder, lease_ms, until: AtomicI64::new(0) }
     }
 
     /// Whether this coordinator looks after the store now.
@@ -62,8 +87,11 @@ impl Lead {
 
     /// Takes the term until `until`, or goes on with it; whether it is ours.
     async fn take(&self, now: Timestamp, until: Timestamp) -> Result<bool, StoreError> {
-        let trust = Some(Trust { window_ms: self.window_ms(), lease_ms: self.lease_ms });
-        let term = Term { name: "maintenance", holder: self.holder.clone(), until, now, trust };
+        let trust = match self.office {
+            Office::Maintenance => Some(Trust { window_ms: self.window_ms(), lease_ms: self.lease_ms }),
+            Office::Notifications => None,
+        };
+        let term = Term { name: self.office.name(), holder: self.holder.clone(), until, now, trust };
         match self.store.take_term(term).await? {
             Taken::ByAnother => {
                 self.until.store(0, Ordering::Release);
@@ -73,7 +101,8 @@ impl Lead {
                 if let Some(leases) = graced {
                     tracing::info!(leases, "nobody looked after the store; leases get their whole time");
                 }
-                if self.until.swap(until.0, Ordering::AcqRel) <= now.0 {
+                let began = self.until.swap(until.0, Ordering::AcqRel) <= now.0;
+                if began && self.office == Office::Maintenance {
                     // What is due is looked for by whoever leads.
                     self.wakes.due();
                 }

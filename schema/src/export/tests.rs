@@ -158,8 +158,13 @@ fn log() -> Log {
     };
     let second = StreamId::Run(SECOND);
     log.add(second.clone(), 0, &RunEvent::from(forked));
-    let ended =
-        RunEnded { result: RunOutcome::Succeeded, summary: Some("done".into()), tree: None, decision: None };
+    let ended = RunEnded {
+        result: RunOutcome::Succeeded,
+        summary: Some("done".into()),
+        tree: None,
+        unverified: false,
+        decision: None,
+    };
     log.add(second, 0, &RunEvent::from(ended));
     log
 }

@@ -15,6 +15,8 @@ use crate::{
 
 /// The engine that demands artifacts.
 const SOP: &str = "sop";
+/// The engine that concludes its own sequence of roles as one, and the role of it whose answer is the plan.
+const TEAM: (&str, &str) = ("team", "architect");
 
 /// The artifacts that an engine demands, whatever becomes of the run.
 pub fn artifacts_owed(engine: &str) -> &'static [&'static str] {
@@ -30,6 +32,8 @@ pub(super) struct Artifacts {
     planned: bool,
     /// The engine in force demands all of [`ARTIFACTS`].
     demanded: bool,
+    /// The engine in force has a plan from this role alone.
+    planner: Option<&'static str>,
     /// Those that came.
     emitted: BTreeSet<&'static str>,
 }
@@ -43,6 +47,7 @@ impl Artifacts {
     /// Another engine is in force.
     pub(super) fn under(&mut self, engine: &EngineRef) {
         self.demanded = !artifacts_owed(&engine.name).is_empty();
+        self.planner = (engine.name == TEAM.0).then_some(TEAM.1);
     }
 
     /// The tree is not what it was when the check looked.
@@ -79,7 +84,8 @@ impl Artifacts {
     /// Takes what an engine concluded; whether that is a plan.
     fn emits(&mut self, fact: &Fact) -> bool {
         match fact {
-            Fact::Planned { .. } => true,
+            Fact::Planned { .. } => self.planner.is_none(),
+            Fact::Answered { role, .. } => self.planner == Some(role.as_str()),
             Fact::Artifact { name, .. } => {
                 self.emitted.extend(ARTIFACTS.into_iter().filter(|known| *known == name.as_str()));
                 name == PLAN_CARD
@@ -89,7 +95,6 @@ impl Artifacts {
             | Fact::Judged { .. }
             | Fact::PlanDropped { .. }
             | Fact::PhaseBegan { .. }
-            | Fact::Answered { .. }
             | Fact::Summarized { .. }
             | Fact::Calls { .. }
             | Fact::Correcting { .. }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     content::WorkPath,
     ids::{TaskId, Timestamp, Turn},
-    run::{Hands, RunEvent, SandboxLayers, ToolFinished, ToolStatus, Verdict},
+    run::{Concluded, Fact, Hands, RunEvent, SandboxLayers, ToolFinished, ToolStatus, Verdict},
     task::TaskEvent,
     tool::ToolFacts,
 };
@@ -22,6 +22,9 @@ use crate::{
 /// Tools whose call is an edit: it gives a change of a file's text, which applies or does not.
 const EDITS: [&str; 6] =
     ["edit_file", "create_file", "write_file", "append_file", "replace_in_file", "apply_patch"];
+
+/// What engines call an answer that was to be a patch.
+const PATCH: &str = "patch";
 
 /// The provider of models that follow a script: what runs with them came to says nothing of a model.
 pub const SCRIPTED: &str = "scripted";
@@ -59,6 +62,8 @@ pub struct TaskFold {
     counts: Counts,
     again: Again,
     plan_ms: Option<u64>,
+    /// The last edit was a call that failed, and nothing was concluded since.
+    edit_failed: bool,
     walls: Walls,
     hands: Hands,
     standing: Standing,
@@ -148,6 +153,8 @@ impl TaskFold {
             self.counts.denials += u64::from(matches!(asked.policy, Verdict::Deny { .. }));
         } else if let RunEvent::ToolFinished(finished) = event {
             self.called(finished);
+        } else if let RunEvent::Concluded(concluded) = event {
+            self.concluded(concluded);
         } else if let RunEvent::GateFinished(finished) = event {
             self.counts.violations += violations(&finished.facts);
         } else if let RunEvent::SnapshotTaken(snapshot) = event
@@ -192,6 +199,17 @@ impl TaskFold {
         };
     }
 
+    /// Takes what an engine concluded: a patch that was refused for what it says was never a call, and is an edit that
+    /// failed like any other; the one whose call failed is counted with its call.
+    fn concluded(&mut self, concluded: &Concluded) {
+        let refused = |fact: &&Fact| matches!(fact, Fact::Invalid { what, .. } if what == PATCH);
+        let refused = concluded.facts.iter().filter(refused).count() as u64;
+        let uncounted = refused.saturating_sub(u64::from(std::mem::take(&mut self.edit_failed)));
+        self.counts.edits += uncounted;
+        self.counts.calls += uncounted;
+        self.counts.errors += uncounted;
+    }
+
     fn called(&mut self, event: &ToolFinished) {
         self.counts.violations += violations(&event.facts);
         let went_well = match event.status {
@@ -205,6 +223,7 @@ impl TaskFold {
         self.counts.errors += u64::from(!went_well);
         let is_edit = self.standing.call(&event.call).is_some_and(|tool| EDITS.contains(&tool.name.as_str()));
         if is_edit {
+            self.edit_failed = !went_well;
             self.counts.edits += 1;
             self.counts.applied += u64::from(went_well);
             // One call may change several files; it is taken back once.

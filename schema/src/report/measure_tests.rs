@@ -362,7 +362,7 @@ fn rework_is_what_a_check_or_a_person_sent_back_and_the_base_did_not_bring() {
     // No turn was left for it.
     let why = FailureKind::Gates;
     let result = RunOutcome::Failed { why, message: String::new() };
-    let ended = RunEnded { result, summary: None, tree: None, decision: None };
+    let ended = RunEnded { result, summary: None, tree: None, unverified: false, decision: None };
     Log::begun()
         .edit("a")
         .gate("syntax", false, none())
@@ -555,12 +555,16 @@ fn what_engines_conclude_is_a_plan_and_their_own_calls_are_edits() {
         log.push(asked(call.clone(), "edit_file", allow())).push(finished(call, status, facts));
     }
     log.gives(P, Some((1, 2)));
+    // A patch that was refused for what it says, without a call; the failed call above had its own refusal.
+    let refused = || concluded(vec![Fact::Invalid { what: "patch".to_owned(), problem: String::new() }]);
+    log.push(refused()).gives(P, Some((1, 2)));
+    log.push(refused()).gives(P, Some((1, 3))).gives(Metric::ToolErrorRate, Some((2, 3)));
     // What only looks is no edit.
     let call = CallId::own(2);
     let tool =
         ToolUse { call: call.clone(), name: "show_changes".to_owned(), args: json!({}), malformed: None };
     log.push(concluded(vec![Fact::Calls { calls: vec![tool] }])).push(finished(call, OK, none()));
-    log.gives(P, Some((1, 2)));
+    log.gives(P, Some((1, 3)));
 }
 
 #[test]
@@ -581,6 +585,13 @@ fn a_run_of_engine_sop_owes_four_artifacts() {
     under("sop").push(concluded(vec![card("PlanCard")])).gives(A, Some((1, 4))).gives(T, Some((2000, 1)));
     let all = ["PlanCard", "DiffCard", "TestReport", "ReviewReport", "Poem"].map(card).to_vec();
     under("sop").push(concluded(all)).gives(A, Some((4, 4)));
+    // What `team` concludes as a plan is its own sequence: the plan is the architect's.
+    let answered = |role: &str| Fact::Answered { role: role.to_owned(), content: json!({}) };
+    under("team")
+        .push(concluded(vec![Fact::Planned { steps: Vec::new() }, answered("coder")]))
+        .gives(T, None)
+        .push(concluded(vec![answered("architect")]))
+        .gives(T, Some((3000, 1)));
     // Nobody else owes them.
     under("react").gives(A, None).push(concluded(vec![card("DiffCard")])).gives(A, None);
 }

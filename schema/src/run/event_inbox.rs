@@ -243,6 +243,9 @@ pub struct RunEnded {
     /// Hash of the final tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeHash>,
+    /// It succeeded, and nothing verified that: the project had no check that could be run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unverified: bool,
     /// The decision; none where the coordinator ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionHash>,

@@ -140,6 +140,11 @@ pub struct RunSettings {
     /// another round of checks, and tests that fail have missing imports mended that any linter finds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mend_rules: u32,
+    /// By which rules engines with roles work: 0, the first ones, and so in logs that lack it; from 1 on as they were
+    /// mended: trivial changes, checks of earlier rounds, summaries, caps of context, last tries, unverified ends, the list of
+    /// a plan's commands.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub role_rules: u32,
     /// Where a provider stays away, wait for it with all that was paid for, in place of failing. Not in logs that
     /// lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -300,6 +305,7 @@ impl Default for RunSettings {
             plan_asks_max: 3,
             early_end: true,
             mend_rules: 1,
+            role_rules: 1,
             rest_at_outage: true,
             base_checks: false,
             complexity: None,

@@ -170,8 +170,14 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
                 (0, started()),
                 (
                     0,
-                    RunEnded { result: RunOutcome::Cancelled, summary: None, tree: None, decision: None }
-                        .into(),
+                    RunEnded {
+                        result: RunOutcome::Cancelled,
+                        summary: None,
+                        tree: None,
+                        unverified: false,
+                        decision: None,
+                    }
+                    .into(),
                 ),
             ],
             told("late"),
@@ -401,7 +407,13 @@ fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
         }
         .into()
     };
-    let ended = RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, decision: None };
+    let ended = RunEnded {
+        result: RunOutcome::Succeeded,
+        summary: None,
+        tree: None,
+        unverified: false,
+        decision: None,
+    };
     let over = || [two(), vec![(2, ended.clone().into())]].concat();
     ends_at(vec![(0, started())], None, Ok((1, 0)));
     ends_at(two(), Some(0), Ok((1, 0)));

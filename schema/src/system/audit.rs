@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Role, TokenName};
 use crate::{
-    ids::{IncarnationId, QueueName, RunId, StreamId, TaskId, Timestamp},
+    ids::{IncarnationId, NotificationId, QueueName, RunId, StreamId, TaskId, Timestamp},
     wire::ProblemCode,
 };
 
@@ -94,6 +94,22 @@ pub enum AdminAct {
     ForgetMemory {
         /// The key.
         key: String,
+    },
+    /// Had a notification told once more to who did not take it.
+    RetryNotification {
+        /// Which.
+        id: NotificationId,
+    },
+    /// Had a notification given up for good.
+    DropNotification {
+        /// Which.
+        id: NotificationId,
+    },
+    /// Had targets told of something for a try.
+    TestNotification {
+        /// Which target; none = all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
     },
     /// Derived every table from the log again.
     Rebuild {

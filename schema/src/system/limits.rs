@@ -211,6 +211,13 @@ impl Limits {
             | SystemEvent::ScheduleFired(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
+            | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
             | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
         }

@@ -181,6 +181,13 @@ impl Memories {
             | SystemEvent::ScheduleFired(_)
             | SystemEvent::LimitSet(_)
             | SystemEvent::LimitRemoved(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
+            | SystemEvent::NotificationDropped(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
         }

@@ -25,6 +25,7 @@ pub const SCHEDULES_MAX: usize = 1000;
 /// A schedule's name: letters, digits, `.`, `_`, `-`, the first a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
 pub struct ScheduleName(String);
 
 impl ScheduleName {
@@ -291,6 +292,13 @@ impl Schedules {
             | SystemEvent::LimitRemoved(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
+            | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
             | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
         }

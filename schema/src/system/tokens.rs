@@ -57,6 +57,7 @@ impl Role {
 /// letter or digit ([`TokenName::is_new`]): others are a path's own words, or a flag. Old logs may hold such.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
 pub struct TokenName(String);
 
 impl TokenName {
@@ -229,6 +230,13 @@ impl Tokens {
             | SystemEvent::LimitRemoved(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
+            | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
             | SystemEvent::MemoryForgotten(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));

@@ -319,3 +319,41 @@ pub struct SettingsPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub children_max: Option<u32>,
 }
+
+impl SettingsPatch {
+    /// This patch laid over another: what this one leaves out is as the other has it.
+    pub fn over(self, under: Self) -> Self {
+        let Self {
+            turns_max,
+            corrections_max,
+            tokens_max,
+            cost_max_nusd,
+            time_max_ms,
+            command_timeout_ms,
+            auto_lint,
+            refuse_syntax_errors,
+            complexity,
+            effort,
+            temperature_milli,
+            tool_set,
+            delegation_depth_max,
+            children_max,
+        } = self;
+        Self {
+            turns_max: turns_max.or(under.turns_max),
+            corrections_max: corrections_max.or(under.corrections_max),
+            tokens_max: tokens_max.or(under.tokens_max),
+            cost_max_nusd: cost_max_nusd.or(under.cost_max_nusd),
+            time_max_ms: time_max_ms.or(under.time_max_ms),
+            command_timeout_ms: command_timeout_ms.or(under.command_timeout_ms),
+            auto_lint: auto_lint.or(under.auto_lint),
+            refuse_syntax_errors: refuse_syntax_errors.or(under.refuse_syntax_errors),
+            complexity: complexity.or(under.complexity),
+            effort: effort.or(under.effort),
+            temperature_milli: temperature_milli.or(under.temperature_milli),
+            tool_set: tool_set.or(under.tool_set),
+            delegation_depth_max: delegation_depth_max.or(under.delegation_depth_max),
+            children_max: children_max.or(under.children_max),
+        }
+    }
+}

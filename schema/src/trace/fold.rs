@@ -12,10 +12,10 @@ use super::span::{Moment, Span, SpanId, SpanKind, TraceId, Value};
 use crate::{
     event::{DecodeError, Envelope, TypedEvent as _},
     ids::{RunId, TaskId, Timestamp, Turn},
-    message::{CallId, StopReason},
+    message::{CallId, ModelRef, StopReason},
     run::{
-        Forked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, Purpose, RunEvent,
-        RunOutcome, RunStarted, ToolFinished, ToolRequested, ToolStatus,
+        EngineRef, Forked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, Models,
+        Purpose, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolRequested, ToolStatus,
     },
     tool::RecoveryClass,
 };
@@ -84,6 +84,20 @@ impl RunSpans {
         }
     }
 
+    /// Takes the first event of a run whose history this one shares, the furthest first: it says which engine and model.
+    ///
+    /// # Errors
+    /// This build does not know the event.
+    pub fn inherit(&mut self, envelope: &Envelope) -> Result<(), DecodeError> {
+        let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
+        if let RunEvent::RunStarted(e) = event {
+            self.pinned(&e.engine, &e.models.main);
+        } else if let RunEvent::Forked(e) = event {
+            self.repinned(&e);
+        }
+        Ok(())
+    }
+
     /// Takes the next event of the run's own stream; the spans that end with it.
     ///
     /// # Errors
@@ -106,7 +120,7 @@ impl RunSpans {
         let mut ended = Vec::new();
         match event {
             RunEvent::RunStarted(e) => self.started(&e),
-            RunEvent::Forked(e) => self.forked(e, at),
+            RunEvent::Forked(e) => self.forked(&e, at),
             RunEvent::ModelRequested(e) => {
                 ended.extend(self.turns(envelope.turn, at));
                 self.asked = Some((e, at));
@@ -160,13 +174,26 @@ impl RunSpans {
 
     fn started(&mut self, e: &RunStarted) {
         self.task = Some(e.task);
-        self.engine = Some(e.engine.name.clone());
-        self.model = Some((provider(&e.models.main.provider), e.models.main.name.clone()));
+        self.pinned(&e.engine, &e.models.main);
     }
 
-    fn forked(&mut self, e: Forked, at: Timestamp) {
+    fn pinned(&mut self, engine: &EngineRef, model: &ModelRef) {
+        self.engine = Some(engine.name.clone());
+        self.model = Some((provider(&model.provider), model.name.clone()));
+    }
+
+    fn repinned(&mut self, e: &Forked) {
+        if let Some(engine) = &e.engine {
+            self.engine = Some(engine.name.clone());
+        }
+        if let Some(Models { main, .. }) = &e.models {
+            self.model = Some((provider(&main.provider), main.name.clone()));
+        }
+    }
+
+    fn forked(&mut self, e: &Forked, at: Timestamp) {
         self.task = Some(e.task);
-        self.engine = e.engine.map(|engine| engine.name).or(self.engine.take());
+        self.repinned(e);
         self.link = Some(TraceId::of(e.parent));
         self.moment("forked", at, vec![("docket.run.parent", e.parent.to_string().into())]);
     }

@@ -47,7 +47,7 @@ pub struct DelegateRequest {
     /// Another model than its parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// Its settings.
+    /// Its settings; what is left out is as its parent's task has it.
     #[serde(default)]
     pub settings: SettingsPatch,
     /// Hash of the tree it starts from.

@@ -9,13 +9,15 @@ use crate::{
     message::ModelRef,
     report::CostSums,
     system::Spending,
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    task::{ForkedFrom, TaskBlockedWhy, TaskRecord, TaskState},
 };
 
 /// Tasks of each list of the overview, at most.
 pub const OVERVIEW_TASKS_MAX: u32 = 50;
 /// Batches whose budget is nearly spent, at most.
 pub const OVERVIEW_BUDGETS_MAX: u32 = 20;
+/// Queues, at most.
+pub const OVERVIEW_QUEUES_MAX: u32 = 100;
 /// A budget is told of once this part of it, or less, is left: a fifth.
 pub const BUDGET_TOLD_PART: u64 = 5;
 /// Hours that are counted.
@@ -47,10 +49,16 @@ pub struct Overview {
     pub asks: Vec<TaskBrief>,
     /// All blocked tasks, by what they wait for.
     pub blocked: Vec<BlockedCount>,
-    /// Discarded tasks that ended since, the last first; as many at most.
+    /// Discarded tasks, whenever that was, the last first; as many at most.
     pub discarded: Vec<TaskBrief>,
+    /// How many discarded tasks there are in all.
+    #[serde(default)]
+    pub discarded_count: u64,
     /// Batches that have used most of their budget.
     pub budgets: Vec<BudgetNear>,
+    /// Notifications that somebody did not take: dead letters. None while they cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notifications_dead: Option<u64>,
     /// Tasks that run, the one that has for longest first; as many at most.
     pub running: Vec<TaskBrief>,
     /// Tasks that ended since, the last first; as many at most.
@@ -59,12 +67,28 @@ pub struct Overview {
     pub ended_counts: Vec<StateCount>,
     /// All tasks that are not archived, by state.
     pub tasks: Vec<StateCount>,
-    /// The queues.
+    /// The queues, by name: where there are more than [`OVERVIEW_QUEUES_MAX`], those with the most to do.
     pub queues: Vec<QueueView>,
+    /// How many queues there are beside those.
+    #[serde(default)]
+    pub queues_left_out: u64,
     /// Workers that hold leases or were heard of within three lease times.
     pub workers: Vec<WorkerView>,
     /// Tasks that ended in each of the last [`OVERVIEW_HOURS`] hours in which some did, the oldest first.
     pub hours: Vec<HourCount>,
+    /// Tasks that were submitted in each of those hours in which some were, the oldest first: with `hours` and what
+    /// stands now, how long the backlog was.
+    #[serde(default)]
+    pub submitted: Vec<HourSubmitted>,
+}
+
+/// How many tasks were submitted within an hour, by their ids' own time; those that are archived are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HourSubmitted {
+    /// When the hour began.
+    pub at: Timestamp,
+    /// How many.
+    pub count: u64,
 }
 
 /// How many tasks ended within an hour, as they stand now.
@@ -113,6 +137,9 @@ pub struct TaskBrief {
     /// Its batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
+    /// For a fork: where its first run begins. It has no start of its own, so it is resumed and never retried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
     /// The run in hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
@@ -150,6 +177,7 @@ impl TaskBrief {
             engine: spec.engine,
             model: spec.model,
             batch: spec.batch,
+            forked_from: record.forked_from,
             run,
             last_run,
             worker,
@@ -185,9 +213,13 @@ pub struct CostDaysPage {
     pub days: Vec<CostDay>,
     /// Runs that this page is the sum of.
     pub runs: u64,
-    /// Where the next page begins; none = this was the last.
+    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// With `next`: calls later than this are all in this page and those before it, so that of two pages' days only those
+    /// up to this one's can still grow. None while that cannot be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
 }
 
 /// What a model's calls of a day cost.

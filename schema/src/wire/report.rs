@@ -92,9 +92,13 @@ pub struct CostPage {
     /// Runs with calls, each with its own alone: what a fork shares with its parent stands there. What is archived is
     /// not among them.
     pub runs: Vec<RunCost>,
-    /// Where the next page begins; none = this was the last. A task that changes its state meanwhile may come twice.
+    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks, those that have not ended
+    /// before all others. A task that changes its state meanwhile may come twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// With `next`: calls later than this are all in this page and those before it. None while that cannot be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
 }
 
 /// `GET /v1/metrics`: of what. One of `task`, `batch` and `from` is said.
@@ -134,9 +138,13 @@ pub struct MetricsPage {
     /// Tasks that are left out, for their model follows a script.
     #[serde(default)]
     pub scripted_left_out: u64,
-    /// Where the next page begins; none = this was the last.
+    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// With `next`: tasks that ended later than this are all in this page and those before it. None while that cannot be
+    /// said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
 }
 
 #[cfg(test)]

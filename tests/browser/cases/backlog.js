@@ -4,6 +4,10 @@ import assert from "node:assert/strict";
 import { until } from "../stage.js";
 
 const MANY = 3000;
+/** Steps in which they are scrolled through. */
+const STEPS = 60;
+/** Tasks of more than two pages. */
+const DEEP = 260;
 
 /** A queue of this one visit, so that a house may be visited again. */
 const of = (name) => `${name}-${process.pid}`;
@@ -45,6 +49,43 @@ export const cases = {
     await rows(page).first().waitFor();
     const states = await page.locator(".grid-body .state").allTextContents();
     assert.ok(states.length > 0 && states.every((state) => state === "discarded"), states.join());
+  },
+
+  async "another order is one of all tasks, not of those that were loaded"(stage) {
+    const specs = Array.from({ length: DEEP }, (_, n) => ({ title: n === 0 ? "Oldest, and first of all" : `Younger ${n}`, queue: of("orders"), priority: n === 0 ? 900 : 0 }));
+    await stage.submitLike(stage.tasks.waits, specs);
+    const page = await backlog(stage, `?queue=${of("orders")}`);
+    await page.getByRole("link", { name: `Younger ${DEEP - 1}`, exact: true }).waitFor();
+    await page.getByLabel("Sort by").selectOption("priority");
+    await until("the highest priority at the top", async () => (await titles(page))[0] === "Oldest, and first of all");
+    await page.getByText(`${DEEP} tasks`, { exact: true }).waitFor();
+  },
+
+  async "what breaks off in the middle says what was done, and nothing is asked twice"(stage) {
+    stage.expect("503");
+    const specs = Array.from({ length: 600 }, (_, n) => ({ title: `Broken ${n}`, queue: of("broken") }));
+    await stage.submitLike(stage.tasks.waits, specs);
+    const page = await backlog(stage, `?queue=${of("broken")}&state=available`);
+    let sent = 0;
+    await page.route("**/v1/tasks/bulk", async (route) => {
+      if (route.request().postDataJSON().dry_run) return route.fallback();
+      sent += 1;
+      if (sent === 1) return route.fallback();
+      await route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Unavailable", status: 503, detail: "the store is away" }) });
+    });
+    const cancel = page.locator(".bulk").getByRole("button", { name: "Cancel" });
+    await cancel.evaluate((button) => (button.click(), button.click()));
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Cancel 600 tasks" }).click();
+    await page.getByRole("alert").getByText("500 of 600 tasks cancelled; then: the store is away").waitFor();
+    assert.equal(await dialog.count(), 0, "one question alone was asked");
+    // It stands until somebody has read it.
+    await page.getByRole("alert").getByRole("button", { name: "Dismiss" }).click();
+    await page.getByRole("alert").getByText("the store is away").waitFor({ state: "detached" });
+    await until("the next question", async () => {
+      if ((await dialog.count()) === 0) await cancel.click();
+      return (await dialog.getByRole("heading", { name: "Cancel 100 tasks?" }).count()) === 1;
+    });
   },
 
   async "many are cancelled together once their number is confirmed"(stage) {
@@ -97,20 +138,116 @@ export const cases = {
     assert.ok((await rows(page).count()) < 60, `${await rows(page).count()} rows drawn`);
     await page.getByText("3,000 tasks").waitFor();
     await stage.picture("backlog-many");
-    // Frames while it is scrolled through: no pause that one would feel.
-    const longest = await grid.evaluate(async (list) => {
+    // What is done while it is scrolled through: each step draws what comes into sight and a few rows beside it.
+    const work = await grid.evaluate(async (list, steps) => {
+      const body = list.querySelector(".grid-body");
+      const done = { made: 0, drawn: 0, longest: 0 };
+      const watch = new MutationObserver((changes) => changes.forEach((change) => (done.made += change.addedNodes.length)));
+      watch.observe(body, { childList: true });
       let before = performance.now();
-      let most = 0;
-      for (let n = 0; n < 60; n += 1) {
-        list.scrollTop = (list.scrollHeight * n) / 60;
+      for (let n = 0; n < steps; n += 1) {
+        list.scrollTop = (list.scrollHeight * n) / steps;
         await new Promise(requestAnimationFrame);
-        const now = performance.now();
-        most = Math.max(most, now - before);
-        before = now;
+        await new Promise(requestAnimationFrame);
+        done.drawn = Math.max(done.drawn, body.childElementCount);
+        done.longest = Math.max(done.longest, performance.now() - before);
+        before = performance.now();
       }
+      watch.disconnect();
+      return { ...done, seen: Math.ceil(list.clientHeight / body.firstElementChild.offsetHeight) };
+    }, STEPS);
+    // Eight rows above what is seen, and eight below.
+    const most = work.seen + 2 * 8 + 2;
+    assert.ok(work.drawn <= most, `${work.drawn} rows are drawn at once, of ${work.seen} that are seen`);
+    assert.ok(work.made <= STEPS * most, `${work.made} rows are made in ${STEPS} steps`);
+    console.log(`   ${STEPS} steps over ${MANY} rows: ${work.made} rows made, at most ${work.drawn} at once, longest step ${work.longest.toFixed(0)} ms`);
+    // Where nothing changed, a round makes no row anew: what one reads or has the focus in stays.
+    const made = await grid.evaluate(async (list) => {
+      const body = list.querySelector(".grid-body");
+      let rounds = 0;
+      let made = 0;
+      const watch = new MutationObserver((changes) => changes.forEach((change) => (made += change.addedNodes.length)));
+      watch.observe(body, { childList: true });
+      const asked = new PerformanceObserver((seen) => (rounds += seen.getEntries().filter(({ name }) => name.includes("/v1/tasks?")).length));
+      asked.observe({ type: "resource" });
+      while (rounds < 3) await new Promise((resolve) => setTimeout(resolve, 50));
+      watch.disconnect();
+      asked.disconnect();
+      return made;
+    });
+    assert.equal(made, 0, "rows made by rounds in which nothing changed");
+  },
+
+  async "what is far down follows what happens, in any order of the rows"(stage) {
+    const specs = Array.from({ length: DEEP }, (_, n) => ({ title: `Deep ${String(n).padStart(3, "0")}`, queue: of("deep") }));
+    const ids = await stage.submitLike(stage.tasks.waits, specs);
+    const page = await backlog(stage, `?queue=${of("deep")}&state=available`);
+    const grid = page.getByRole("grid");
+    const told = (n) => page.getByText(`${n} tasks`, { exact: true });
+    await until("all of it", async () => {
+      await grid.evaluate((list) => (list.scrollTop = list.scrollHeight));
+      return told(DEEP).isVisible();
+    });
+    // In sight: the oldest. What no longer fits the filter goes.
+    await page.getByRole("link", { name: "Deep 001" }).waitFor();
+    await stage.api("POST", `/v1/tasks/${ids[1]}/cancel`, {});
+    await page.getByRole("link", { name: "Deep 001" }).waitFor({ state: "detached" });
+    await told(DEEP - 1).waitFor();
+    // By title it stands first, and is among the last that are asked for.
+    await page.getByLabel("Sort by").selectOption("title");
+    await grid.evaluate((list) => (list.scrollTop = 0));
+    await page.getByRole("link", { name: "Deep 000" }).waitFor();
+    await stage.api("POST", `/v1/tasks/${ids[0]}/cancel`, {});
+    await page.getByRole("link", { name: "Deep 000" }).waitFor({ state: "detached" });
+    await told(DEEP - 2).waitFor();
+  },
+
+  async "what one did is not answered by what was asked before"(stage) {
+    const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Goes at once", queue: of("order") }, { title: "Stays", queue: of("order") }]);
+    const page = await backlog(stage, `?queue=${of("order")}&state=available`);
+    await until("two rows", async () => (await rows(page).count()) === 2);
+    // The next round's answer is from before the cancel, and comes after it.
+    let held = null;
+    let free = () => {};
+    const freed = new Promise((resolve) => (free = resolve));
+    await page.route("**/v1/tasks?*", async (route) => {
+      if (held) return route.fallback();
+      held = await route.fetch();
+      await freed;
+      // The page has given the question up.
+      await route.fulfill({ response: held }).catch(() => {});
+    });
+    await until("a round under way", () => held);
+    await page.getByRole("checkbox", { name: "Select Goes at once" }).check();
+    await page.locator(".bulk").getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel 1 task" }).click();
+    await page.getByText("1 task cancelled").waitFor();
+    // While the old answer is still on its way.
+    await until("one row", async () => (await rows(page).count()) === 1);
+    const seen = page.evaluate(async () => {
+      let most = 0;
+      const watch = new MutationObserver(() => (most = Math.max(most, document.querySelectorAll(".grid-body a").length)));
+      watch.observe(document.querySelector(".grid-body"), { childList: true });
+      let rounds = 0;
+      const asked = new PerformanceObserver((list) => (rounds += list.getEntries().filter(({ name }) => name.includes("/v1/tasks?")).length));
+      asked.observe({ type: "resource" });
+      while (rounds < 2) await new Promise((resolve) => setTimeout(resolve, 50));
       return most;
     });
-    console.log(`   longest frame over ${MANY} rows: ${longest.toFixed(0)} ms`);
+    free();
+    assert.ok((await seen) <= 1, "the cancelled task came back");
+    assert.equal((await stage.api("GET", `/v1/tasks/${id}`)).task.state, "cancelled");
+  },
+
+  async "the side is told anew while it stands there"(stage) {
+    const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Looked at", queue: of("side") }]);
+    const page = await backlog(stage, `?queue=${of("side")}`);
+    await page.getByRole("link", { name: "Looked at" }).click();
+    const side = page.getByRole("complementary");
+    await side.getByRole("button", { name: "Pause" }).waitFor();
+    await stage.api("POST", `/v1/tasks/${id}/pause`, {});
+    await side.getByRole("button", { name: "Unpause" }).waitFor();
+    assert.equal(await side.getByRole("button", { name: "Pause", exact: true }).count(), 0);
   },
 
   async "a task at the side: why, what it waits for, its runs, and a retry"(stage) {
@@ -146,6 +283,20 @@ export const cases = {
     await page.keyboard.press("k");
     await page.keyboard.press("Enter");
     await page.getByRole("complementary").getByText("What was asked").or(page.getByRole("heading", { level: 1, name: /Key/ })).first().waitFor();
+    // Within the list the arrows go as in any grid, and Tab goes past it.
+    await page.goto(`${stage.url}/ui/backlog?queue=${of("keys")}`);
+    await until("two rows again", async () => (await rows(page).count()) === 2);
+    await page.locator(".grid-body [data-part=title]").first().focus();
+    const focused = () => page.evaluate(() => [document.activeElement.dataset.part, document.activeElement.closest(".grid-row")?.getAttribute("aria-rowindex")].join());
+    const keys = [["ArrowDown", "title,2"], ["ArrowDown", "title,3"], ["ArrowLeft", "box,3"], ["ArrowUp", "box,2"], ["ArrowRight", "title,2"], ["End", "title,3"], ["Home", "title,2"]];
+    for (const [key, there] of keys) {
+      await page.keyboard.press(key);
+      assert.equal(await focused(), there, key);
+    }
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("Space");
+    await page.getByText("1 selected").waitFor();
+    assert.equal(await page.locator('.grid-body [tabindex="0"]').count(), 2, "one row is a stop for Tab");
     await page.keyboard.press("g");
     await page.keyboard.press("m");
     await page.waitForURL("**/ui/metrics");

@@ -1,7 +1,7 @@
 // What needs a person, what runs, what ended: live.
 
 import assert from "node:assert/strict";
-import { until } from "../stage.js";
+import { id, short, until } from "../stage.js";
 
 /** Of this one visit, so that a house may be visited again. */
 const TITLE = `Ask me now ${process.pid}`;
@@ -12,7 +12,10 @@ export const cases = {
     const page = await stage.page({ token: stage.tokens.admin });
     const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
     await asks.getByText("undelivered").or(asks.getByText("asks")).first().waitFor();
-    await asks.getByRole("link", { name: "Always fails" }).waitFor();
+    await asks.getByRole("link", { name: "Always fails" }).first().waitFor();
+    const headings = await page.getByRole("main").getByRole("heading", { level: 2 }).allTextContents();
+    assert.equal(headings[0], "Needs you", headings.join());
+    assert.ok(headings.includes("Ended") && headings.includes("Workers"), headings.join());
     const [id] = await stage.submitLike(stage.tasks.asks, [{ title: TITLE }]);
     const item = asks.getByRole("listitem").filter({ hasText: TITLE });
     await item.waitFor();
@@ -41,13 +44,99 @@ export const cases = {
     assert.equal(await page.evaluate(() => window.kept), true);
   },
 
+  async "a budget that is spent needs a person"(stage) {
+    const batch = id();
+    await stage.api("POST", `/v1/batches/${batch}/budget`, { budget: { tokens: 1 } });
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Too dear ${process.pid}`, batch }]);
+    const page = await stage.page({ token: stage.tokens.admin });
+    const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
+    await asks.getByRole("listitem").filter({ hasText: short(batch) }).getByText("budget spent").waitFor();
+    await stage.accessible(page, "a budget that is spent");
+    await stage.api("POST", `/v1/tasks/${task}/cancel`, {});
+    await asks.getByRole("listitem").filter({ hasText: short(batch) }).waitFor({ state: "detached" });
+  },
+
+  async "a budget that is nearly spent is told before it is"(stage) {
+    const batch = id();
+    const budget = (tokens) => stage.api("POST", `/v1/batches/${batch}/budget`, { budget: { tokens } });
+    await budget(1_000_000_000);
+    const [task] = await stage.submitLike(stage.tasks.asks, [{ title: `Nearly dear ${process.pid}`, batch }]);
+    await until("its question", async () => (await stage.api("GET", `/v1/tasks/${task}`)).task.state === "blocked");
+    const used = await until("what it used", async () => (await stage.api("GET", `/v1/batches/${batch}`)).used.tokens);
+    await budget(Math.floor(used * 1.1) + 1);
+    const page = await stage.page({ token: stage.tokens.admin });
+    const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
+    await asks.getByRole("listitem").filter({ hasText: short(batch) }).getByText("budget nearly spent").waitFor();
+    await stage.api("POST", `/v1/tasks/${task}/cancel`, {});
+  },
+
+  async "what one opened stays open, and keeps the focus, while workers are heard of"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const workers = page.getByRole("table", { name: "Workers" });
+    const fold = workers.locator("details").first();
+    await fold.locator("summary").click();
+    const heard = () => workers.locator("time").first().getAttribute("datetime");
+    const before = await heard();
+    // A task more is a change of other panels, and of the worker's load.
+    const [task] = await stage.submitLike(stage.tasks.slow, [{ title: `Meanwhile ${process.pid}` }]);
+    await until("a further heartbeat", async () => (await heard()) !== before);
+    await page.getByRole("table", { name: "Tasks that run" }).getByRole("link", { name: `Meanwhile ${process.pid}` }).waitFor();
+    assert.equal(await fold.evaluate((details) => details.open), true);
+    assert.equal(await fold.evaluate((details) => document.activeElement === details.querySelector("summary")), true);
+    await stage.api("POST", `/v1/tasks/${task}/cancel`, {});
+  },
+
+  async "a discarded fork is resumed, for it cannot be retried"(stage) {
+    const { task: failed } = await stage.api("GET", `/v1/tasks/${stage.tasks.fails}`);
+    const [task, run] = [id(), id()];
+    await stage.api("POST", `/v1/runs/${failed.last_run}/fork`, { turn: 1, siblings: [{ task, run }] });
+    await until("its end", async () => (await stage.api("GET", `/v1/tasks/${task}`)).task.state === "discarded");
+    const page = await stage.page({ token: stage.tokens.admin });
+    const item = page.locator(`ul.asks > [data-key="${task}"]`);
+    await item.getByRole("button", { name: "Resume" }).click();
+    assert.equal(await item.getByRole("button", { name: "Retry" }).count(), 0);
+    await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
+    await page.getByText(/^Goes on as a new run: /).waitFor();
+  },
+
+  async "what nobody took of that which others are told needs a person"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
+    const letters = asks.getByRole("listitem").filter({ hasText: "docket notify" });
+    await letters.getByText("not delivered").waitFor();
+    await letters.getByText(/^\d+ notifications?/).waitFor();
+  },
+
+  async "how long the backlog was, by hour, ends at what it is now"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const depth = page.getByRole("table", { name: /had not ended, by hour/ });
+    await depth.waitFor({ state: "attached" });
+    const cells = async () => (await depth.locator("tbody td").allTextContents()).map((text) => Number(text.replaceAll(",", "")));
+    assert.equal((await cells()).length, 24);
+    assert.equal((await cells())[0], 0, "a day ago there was nothing here");
+    const ends = ["completed", "cancelled", "discarded"];
+    await until("the same number", async () => {
+      const { tasks } = await stage.api("GET", "/v1/overview");
+      const open = tasks.filter((one) => !ends.includes(one.state)).reduce((sum, one) => sum + one.count, 0);
+      return (await cells()).at(-1) === open && open > 0;
+    });
+    await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
+    await page.getByRole("table", { name: /had not ended, by six hours/ }).waitFor({ state: "attached" });
+  },
+
   async "charts have their numbers, workers their load and walls"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     const through = page.getByRole("table", { name: /Tasks that ended, by hour/ });
     await through.waitFor({ state: "attached" });
     assert.equal(await through.locator("tbody tr").count(), 24);
+    // And anybody can open them, without a mouse that points.
+    const figure = page.locator("figure").filter({ has: through });
+    const height = () => figure.locator(".of-chart").evaluate((place) => place.offsetHeight);
+    assert.ok((await height()) < 10, "they are out of the way at first");
+    await figure.locator("summary").press("Enter");
+    await until("the numbers", async () => (await height()) > 100);
     await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
-    await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /Tasks that ended, by six hours/ }).waitFor({ state: "attached" });
     await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
     const workers = page.getByRole("table", { name: "Workers" });
     await workers.getByText(/\d of \d/).first().waitFor();

@@ -46,6 +46,134 @@ export const cases = {
     assert.equal(await page.locator("main img, main script, main iframe").count(), 0);
   },
 
+  async "no text becomes markup or code, whatever a script would do"(stage) {
+    // A browser tells of what it refuses.
+    stage.expect("TrustedHTML");
+    stage.expect("TrustedScript");
+    stage.expect("TrustedTypePolicy");
+    stage.expect("require-trusted-types-for");
+    stage.expect("trusted-types");
+    const page = await stage.page({ token: stage.tokens.read });
+    const refused = await page.evaluate(() => {
+      const tried = {
+        markup: () => (document.createElement("div").innerHTML = "<b>x</b>"),
+        script: () => (document.createElement("script").text = "window.hit = 1"),
+        policy: () => window.trustedTypes.createPolicy("any", { createHTML: (text) => text }),
+      };
+      return Object.entries(tried).filter(([, act]) => {
+        try {
+          act();
+          return false;
+        } catch (error) {
+          return error instanceof TypeError;
+        }
+      }).map(([name]) => name);
+    });
+    assert.deepEqual(refused, ["markup", "script", "policy"]);
+  },
+
+  async "a dialog holds the focus and gives it back; menus and lists go by arrows"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await page.goto(`${stage.url}/ui/task/${stage.tasks.slow}`);
+    await page.getByRole("button", { name: "Tell" }).click();
+    const dialog = page.getByRole("dialog");
+    const within = () => page.evaluate(() => document.querySelector("dialog").contains(document.activeElement));
+    const stops = await dialog.locator("button, input, textarea, select").count();
+    const seen = new Set();
+    for (const key of ["Tab", "Shift+Tab"]) {
+      for (let n = 0; n < stops + 2; n += 1) {
+        await page.keyboard.press(key);
+        assert.ok(await within(), `${key} ${n}: the focus left the dialog`);
+        seen.add(await page.evaluate(() => document.activeElement.textContent || document.activeElement.name));
+      }
+    }
+    assert.equal(seen.size, stops, [...seen].join());
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    const focused = () => page.evaluate(() => document.activeElement.textContent);
+    assert.equal(await focused(), "Tell");
+    // Also where what opened it was told anew meanwhile.
+    await page.keyboard.press("Enter");
+    await dialog.waitFor();
+    await page.evaluate(() => document.querySelector(".acts button").setAttribute("data-old", "1"));
+    await stage.api("POST", "/v1/tasks/bulk", { act: { reprioritize: 3 }, tasks: [stage.tasks.slow] });
+    await page.locator("[data-old]").waitFor({ state: "detached" });
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    assert.equal(await focused(), "Tell");
+
+    await page.goto(`${stage.url}/ui/run/${stage.tasks.run}`);
+    const menu = page.getByText("Export", { exact: true });
+    await menu.focus();
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), "Events, JSON Lines");
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), "Trajectory, ATIF");
+    await page.keyboard.press("Escape");
+    assert.equal(await focused(), "Export");
+    assert.equal(await page.getByRole("link", { name: "Trajectory, ATIF" }).isVisible(), false);
+
+    await page.goto(`${stage.url}/ui/`);
+    const links = page.getByRole("table", { name: "Tasks that ended" }).getByRole("link");
+    await links.first().focus();
+    const [first, second] = await links.allTextContents();
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), second);
+    await page.keyboard.press("ArrowUp");
+    assert.equal(await focused(), first);
+  },
+
+  async "keys of a single sign can be turned off, and stay so"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const main = page.getByRole("main");
+    await page.keyboard.press("?");
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Shortcuts of a single letter or sign").uncheck();
+    await stage.accessible(page, "the keyboard's help");
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await page.reload();
+    await page.getByRole("heading", { name: "Running" }).waitFor();
+    await main.focus();
+    for (const key of ["/", "?", "g", "b"]) await page.keyboard.press(key);
+    assert.equal(await dialog.count(), 0);
+    assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+    assert.match(page.url(), /\/ui\/$/);
+    await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
+    await dialog.getByLabel("Shortcuts of a single letter or sign").check();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await main.focus();
+    await page.keyboard.press("/");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "find-text");
+  },
+
+  async "a task that is archived says so, and how it comes back"(stage) {
+    stage.expect("404");
+    const queue = `archived-${process.pid}`;
+    const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Put away", queue }]);
+    await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
+    await stage.api("POST", "/v1/archive", { older_than_ms: 0, queue });
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.goto(`${stage.url}/ui/task/${id}`);
+    await page.getByRole("heading", { level: 1, name: /is archived/ }).waitFor();
+    await page.getByText(/docket archive restore/).waitFor();
+    await stage.accessible(page, "an archived task");
+  },
+
+  async "a task that is archived while one looks at it says so by itself"(stage) {
+    stage.expect("404");
+    const queue = `put-away-${process.pid}`;
+    const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Looked at", queue }]);
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.goto(`${stage.url}/ui/task/${id}`);
+    await page.getByRole("heading", { level: 1, name: "Looked at" }).waitFor();
+    await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
+    await stage.api("POST", "/v1/archive", { older_than_ms: 0, queue });
+    await page.getByRole("heading", { level: 1, name: /is archived/ }).waitFor();
+  },
+
   async "the theme is the system's until somebody chooses, and stays chosen"(stage) {
     const page = await stage.page({ token: stage.tokens.read, theme: "dark" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -1,6 +1,7 @@
 // A run: travel in time, what each turn did, files and differences, forks, two runs beside each other, live turns.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { settled, until } from "../stage.js";
 
 const runOf = async (stage, task) => (await stage.api("GET", `/v1/tasks/${task}`)).task.last_run;
@@ -11,6 +12,8 @@ async function at(stage, page, run, query = "") {
   return page.getByRole("slider", { name: "Turn" });
 }
 
+const is = (stage, task, state) => until(`${state}`, async () => (await stage.api("GET", `/v1/tasks/${task}`)).task.state === state);
+
 const pane = (page) => page.getByRole("tabpanel");
 const tab = (page, name) => page.getByRole("tab", { name });
 
@@ -20,6 +23,8 @@ export const cases = {
     const slider = await at(stage, page, stage.tasks.run);
     await page.getByRole("heading", { level: 1, name: "Paint the door" }).waitFor();
     assert.equal(await slider.getAttribute("max"), "3");
+    // Nobody gave the scripted model a price: what it cost is not known, which is not the same as nothing.
+    await page.getByTitle("Nothing was paid, or the model has no price").waitFor();
     await slider.focus();
     await page.keyboard.press("Home");
     await pane(page).getByText("What was asked").waitFor();
@@ -30,6 +35,7 @@ export const cases = {
     await call.locator("summary").click();
     await call.getByText("door.txt").first().waitFor();
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
+    await stage.picture("run-turn");
     await page.getByRole("button", { name: "The next turn (→)" }).click();
     await pane(page).getByText("cat door.txt").first().waitFor();
     await until("the turn in the address", () => new URL(page.url()).searchParams.get("turn") === "2");
@@ -37,7 +43,6 @@ export const cases = {
     await pane(page).getByText("cat door.txt").first().waitFor();
     await page.keyboard.press("End");
     await pane(page).getByText("The run succeeded").waitFor();
-    await stage.picture("run-turn");
   },
 
   async "files are shown as they were, and what differs since another turn"(stage) {
@@ -59,6 +64,12 @@ export const cases = {
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
     await pane(page).getByLabel("Since").selectOption("before");
     await pane(page).getByText("No file differs.").waitFor();
+    // A turn to compare with that is no earlier one any more is given up.
+    await pane(page).getByLabel("Since").selectOption("2");
+    await until("the choice", async () => (await pane(page).getByLabel("Since").inputValue()) === "2");
+    await page.getByRole("button", { name: "The turn before (←)" }).click();
+    await until("the beginning", async () => (await pane(page).getByLabel("Since").inputValue()) === "base");
+    await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
     await tab(page, "Ledger").click();
     await pane(page).getByRole("table", { name: "Files it changed" }).getByText("door.txt").waitFor();
     await stage.accessible(page, "the ledger");
@@ -77,7 +88,7 @@ export const cases = {
     await stage.picture("run-failed");
   },
 
-  async "forks and resumes from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
+  async "forks from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=1");
     await page.getByRole("button", { name: "Fork from here" }).click();
@@ -95,14 +106,163 @@ export const cases = {
     await tab(page, "Forks").click();
     await pane(page).locator("[aria-current=true]").getByText("this run").waitFor();
     await pane(page).getByText("forked from turn 1").first().waitFor();
+    // Below the run that it was forked from, not beside it.
+    await pane(page).locator(`ul.tree > li:has(> .tree-run a[href="/ui/run/${stage.tasks.run}"]) > ul.tree > li > .tree-run [aria-current=true]`).waitFor();
     await stage.accessible(page, "forks");
     await pane(page).getByRole("button", { name: "Beside" }).first().click();
     await pane(page).getByText(/They (part at turn|do not differ)/).waitFor();
     await pane(page).getByRole("region", { name: "The other" }).getByRole("link", { name: /^run / }).waitFor();
-assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what both share is told");
+    assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what both share is told");
     assert.equal(await pane(page).getByRole("button", { name: /^turn 1:/ }).getAttribute("data-how"), "same", "the fork stands behind turn 1");
     await stage.accessible(page, "beside");
     await stage.picture("run-beside");
+  },
+
+  async "a run is resumed from the turn that is shown, as a new run of the task"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Taken up again ${process.pid}` }]);
+    await is(stage, task, "completed");
+    const run = await runOf(stage, task);
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, run, "?turn=1");
+    await page.getByRole("button", { name: "Resume from here" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Hint for the model").fill("Mind the hinges");
+    await dialog.getByRole("button", { name: "Resume" }).click();
+    await page.waitForURL((url) => url.pathname.startsWith("/ui/run/") && !url.pathname.includes(run));
+    await is(stage, task, "completed");
+    const next = await runOf(stage, task);
+    assert.notEqual(next, run);
+    assert.equal(new URL(page.url()).pathname.split("/").at(-1), next);
+    await tab(page, "Forks").click();
+    await pane(page).getByText("resumed from turn 1").waitFor();
+  },
+
+  async "a result is rejected with what is wrong, and the next one accepted with a comment"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Judged ${process.pid}` }]);
+    await is(stage, task, "completed");
+    const run = await runOf(stage, task);
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, run);
+    await page.getByRole("button", { name: "Reject" }).click();
+    const dialog = page.getByRole("dialog");
+    await stage.accessible(page, "reject");
+    await dialog.getByLabel("What is wrong").fill("The door is <i>green</i>");
+    await dialog.getByRole("button", { name: "Reject" }).click();
+    const next = await until("another run", async () => {
+      const found = await runOf(stage, task);
+      return found !== run && found;
+    });
+    await is(stage, task, "completed");
+    await at(stage, page, next, "?turn=0");
+    for (const key of ["Home", "ArrowRight"]) await page.keyboard.press(key);
+    await until("the words in a turn", async () => {
+      for (const turn of await page.getByRole("slider", { name: "Turn" }).getAttribute("max").then((max) => Array.from({ length: Number(max) + 1 }, (_, n) => n))) {
+        const { turn: told } = await stage.api("GET", `/v1/runs/${next}/turn?turn=${turn}`);
+        if (JSON.stringify(told.told).includes("The door is <i>green</i>")) return true;
+      }
+      return false;
+    });
+    await page.getByRole("button", { name: "Accept" }).click();
+    await dialog.getByLabel("Comment").fill("Well done");
+    await dialog.getByRole("button", { name: "Accept" }).click();
+    await page.getByText(/^Accepted: /).waitFor();
+    const { events } = await stage.api("GET", `/v1/events?stream=task/${task}`);
+    const judged = events.filter((event) => ["TaskAccepted", "TaskRejected"].includes(event.kind)).map((event) => [event.kind, event.payload.run, event.payload.comment]);
+    assert.deepEqual(judged.map(([kind, of]) => [kind, of]), [["TaskRejected", run], ["TaskAccepted", next]]);
+    assert.equal(judged[1][2], "Well done");
+    // Beside the older run nobody judges the newer one by mistake.
+    await at(stage, page, run);
+    await page.getByRole("link", { name: "Newest run" }).waitFor();
+    for (const name of ["Accept", "Reject"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name);
+    await page.getByRole("link", { name: "Newest run" }).click();
+    await page.getByRole("button", { name: "Accept", exact: true }).waitFor();
+  },
+
+  async "a run that goes on is followed where it stands beside another as well"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const slow = await runOf(stage, stage.tasks.slow);
+    await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
+    const other = pane(page).getByRole("region", { name: "The other" });
+    const turns = async () => Number((await other.innerText()).match(/(\d+) turns/)[1]);
+    const before = await turns();
+    await until("a turn more", async () => (await turns()) > before);
+  },
+
+  async "what it cost up to a turn, and in all, in its head and beside another"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    // The scripted model of this house has no price.
+    await page.route("**/timeline", async (route) => {
+      const response = await route.fetch();
+      const json = await response.json();
+      for (const row of json.turns) row.cost_so_far_nusd = row.turn * 1_250_000_000;
+      await route.fulfill({ response, json });
+    });
+    await at(stage, page, stage.tasks.run, "?turn=1");
+    await page.locator(".run-facts").getByText("$1.25 up to turn 1, $3.75 in all").waitFor();
+    await page.keyboard.press("End");
+    await page.locator(".run-facts").getByText("$3.75", { exact: true }).waitFor();
+    const slow = await runOf(stage, stage.tasks.slow);
+    await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
+    await pane(page).getByRole("region", { name: "The other" }).getByText("$1.25 so far").waitFor();
+  },
+
+  async "a run whose worker is gone waits, and does not run"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const slow = await runOf(stage, stage.tasks.slow);
+    const standing = (place) => place.locator(".state").first().textContent();
+    await at(stage, page, slow);
+    await until("it runs", async () => (await standing(page.locator(".head"))).includes("running"));
+    // As the queue tells of it once its lease has ended and nobody has taken it.
+    const waits = (run) => run.id === slow && (run.status = "waiting");
+    await page.route(`**/v1/tasks/${stage.tasks.slow}`, async (route) => {
+      const response = await route.fetch();
+      const json = await response.json();
+      json.runs.forEach(waits);
+      await route.fulfill({ response, json });
+    });
+    await page.route(`**/v1/runs/${slow}`, async (route) => {
+      const response = await route.fetch();
+      const json = await response.json();
+      waits(json);
+      await route.fulfill({ response, json });
+    });
+    await until("it waits", async () => (await standing(page.locator(".head"))).includes("waiting"));
+    await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
+    const other = pane(page).getByRole("region", { name: "The other" });
+    await until("it waits there too", async () => (await standing(other)).includes("waiting"));
+  },
+
+  async "what the coordinator did not answer is asked for again, of a run that has ended as well"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, stage.tasks.run, "?turn=1");
+    stage.expect("503");
+    let away = true;
+    await page.route("**/turn?turn=2", (route) => (away ? route.fulfill({ status: 503, json: { title: "away", detail: "not now" } }) : route.fallback()));
+    await page.keyboard.press("ArrowRight");
+    await pane(page).getByRole("alert").waitFor();
+    away = false;
+    await pane(page).getByText("cat door.txt").first().waitFor();
+  },
+
+  async "a run rests, goes on and is cancelled from its page"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.slow, [{ title: `Rests ${process.pid}` }]);
+    await is(stage, task, "running");
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, await until("a run", () => runOf(stage, task)));
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("button", { name: "Unpause" }).click();
+    await is(stage, task, "running");
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Reason").fill("Enough");
+    await dialog.getByRole("button", { name: "Keep it" }).click();
+    await dialog.waitFor({ state: "detached" });
+    assert.notEqual((await stage.api("GET", `/v1/tasks/${task}`)).task.state, "cancelled");
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await dialog.getByRole("button", { name: "Cancel the task" }).click();
+    await is(stage, task, "cancelled");
+    await until("its end on the page", async () => (await page.locator(".head .state").textContent()).includes("cancelled"));
+    assert.equal(await page.getByRole("button", { name: "Pause" }).count(), 0);
   },
 
   async "turns come as they happen, without a reload"(stage) {
@@ -134,6 +294,12 @@ assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what 
     await page.getByText("Export").click();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Trajectory, ATIF" }).click()]);
     assert.match(download.suggestedFilename(), /^docket-[0-9a-f]+\.atif\.json$/);
+    assert.ok(JSON.parse(await readFile(await download.path(), "utf8")).steps.length >= 3, "its turns are steps");
+    await page.getByRole("link", { name: "Events, JSON Lines" }).focus();
+    const [lines] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
+    assert.match(lines.suggestedFilename(), /^docket-[0-9a-f]+\.jsonl$/);
+    const kinds = (await readFile(await lines.path(), "utf8")).trim().split("\n").map((text) => JSON.parse(text).kind);
+    assert.ok(kinds.includes("RunStarted") && kinds.includes("RunEnded"), kinds.join());
     assert.equal(await page.getByRole("link", { name: "Whole run" }).count(), 0);
     await tab(page, "Files").click();
     await pane(page).getByText("Contents of files are for administrators.").waitFor();

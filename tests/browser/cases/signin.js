@@ -28,7 +28,8 @@ export const cases = {
     const kept = await page.evaluate(() => [document.cookie, JSON.stringify({ ...localStorage }), JSON.stringify({ ...sessionStorage })].join());
     assert.ok(!kept.includes(stage.tokens.read), kept);
     const [cookie] = await page.context().cookies();
-    assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.value], [true, "Strict", stage.tokens.read]);
+    assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.value.slice(0, 4)], [true, "Strict", "dks_"]);
+    assert.ok(!cookie.value.includes(stage.tokens.read), "the browser does not bear the token");
   },
 
   async "who may only read is shown nothing to press"(stage) {
@@ -54,10 +55,28 @@ export const cases = {
     await page.getByLabel("Token").waitFor();
   },
 
-  async "signing out takes the cookie"(stage) {
+  async "a sign-out that fails says so and stays"(stage) {
+    stage.expect("ERR_FAILED");
     const page = await stage.page({ token: stage.tokens.read });
+    await page.route("**/ui/logout", (route) => route.abort());
+    await page.getByRole("button", { name: "Sign out" }).click();
+    const said = page.getByRole("alert").getByText("You are still signed in");
+    await said.waitFor();
+    assert.match(page.url(), /\/ui\/$/);
+    await page.keyboard.press("Escape");
+    await said.waitFor({ state: "detached" });
+    assert.equal(await page.locator("#top").isVisible(), true);
+  },
+
+  async "signing out takes the cookie, and a copy of it is good for nothing"(stage) {
+    stage.expect("401");
+    const page = await stage.page({ token: stage.tokens.read });
+    const copies = await page.context().cookies();
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByLabel("Token").waitFor();
     assert.deepEqual(await page.context().cookies(), []);
+    await page.context().addCookies(copies);
+    await page.goto(`${stage.url}/ui/`);
+    await page.getByLabel("Token").waitFor();
   },
 };

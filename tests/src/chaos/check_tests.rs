@@ -48,7 +48,13 @@ fn tree(n: u8) -> TreeHash {
 }
 
 fn ended(id: RunId, epoch: u64, n: u8) -> Line {
-    let end = RunEnded { result: RunOutcome::Succeeded, summary: None, tree: Some(tree(n)), decision: None };
+    let end = RunEnded {
+        result: RunOutcome::Succeeded,
+        summary: None,
+        tree: Some(tree(n)),
+        unverified: false,
+        decision: None,
+    };
     Line { stream: StreamId::Run(id), epoch: Epoch(epoch), event: RunEvent::from(end).encode(Turn(2)) }
 }
 

@@ -334,7 +334,7 @@ pub(super) async fn no_event_is_deleted_past_the_one_path(database: Database) {
     // Stubs are what the log says.
     raw.run("UPDATE archived_streams SET head_seq = head_seq + 1").await.expect("tampers");
     raw.run(&format!("DELETE FROM archived_streams WHERE name = 'task/{task}'")).await.expect("tampers");
-    let found = house.world.store.rebuild().await.expect("rebuilds");
+    let found = house.world.store.rebuild(std::sync::Arc::default()).await.expect("rebuilds");
     assert_eq!(found.len(), 3, "{found:?}");
     house.world.check().await;
 }
@@ -358,7 +358,7 @@ pub(super) async fn a_family_comes_back_once_and_whole(database: Database) {
     unpack(file.path(), stub.file_hash, &aside, "me".to_owned(), Into::Scratch, now).await.expect("unpacks");
     let report = docket_coordinator::store::verify(&aside).await.expect("verifies");
     assert_eq!((report.fault, report.streams), (None, 3));
-    assert!(aside.rebuild().await.expect("rebuilds").is_empty());
+    assert!(aside.rebuild(std::sync::Arc::default()).await.expect("rebuilds").is_empty());
     docket_coordinator::store::Store::close(&aside).await;
 
     assert_eq!(back(Into::ItsLog).await.expect("comes back").events, 3 + stub.head.seq.0 + 3);

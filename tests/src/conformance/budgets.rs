@@ -194,7 +194,11 @@ pub(super) async fn a_counter_that_is_wrong_is_found_and_mended(database: Databa
         "DELETE FROM batch_budgets",
     ] {
         raw.run(sql).await.expect("runs");
-        assert_ne!(world.store.rebuild().await.expect("rebuilds"), Vec::new(), "{sql}");
+        assert_ne!(
+            world.store.rebuild(std::sync::Arc::default()).await.expect("rebuilds"),
+            Vec::new(),
+            "{sql}"
+        );
         world.check().await;
         assert_eq!(used(&world).await, Spending { tokens: 600, cost_nusd: 600 }, "{sql}");
         let (budget, _) = world.store.budget(BATCH).await.expect("reads");

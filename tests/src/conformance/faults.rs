@@ -82,8 +82,14 @@ pub(super) async fn tampered_projection_is_found_and_mended(database: Database) 
     ] {
         assert_eq!(raw.run(sql).await.expect("tampers"), 1, "{sql}");
     }
-    let mut found: Vec<(&str, String)> =
-        world.store.rebuild().await.expect("rebuilds").into_iter().map(|d| (d.table, d.column)).collect();
+    let mut found: Vec<(&str, String)> = world
+        .store
+        .rebuild(std::sync::Arc::default())
+        .await
+        .expect("rebuilds")
+        .into_iter()
+        .map(|d| (d.table, d.column))
+        .collect();
     found.sort();
     let expected = [
         ("runs", "stage"),

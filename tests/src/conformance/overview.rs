@@ -53,7 +53,8 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     let ids = |tasks: &[docket_schema::wire::TaskBrief]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
     assert_eq!(ids(&found.asks), [blocked[0]], "who waits for a child waits for no person");
     assert_eq!(found.asks[0].message.as_deref(), Some("Which colour is the door?"));
-    assert_eq!(ids(&found.discarded), [fails]);
+    assert_eq!((ids(&found.discarded), found.discarded_count), (vec![fails], 1));
+    assert_eq!(found.discarded[0].forked_from, None);
     assert_eq!(ids(&found.running), [runs]);
     assert_eq!((found.running[0].run, found.running[0].worker), (Some(lease.run), Some(worker.incarnation)));
     assert_eq!(ids(&found.ended), [fails], "since then");
@@ -79,11 +80,19 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     let hours: Vec<_> = found.hours.iter().map(|hour| (hour.state, hour.count)).collect();
     assert_eq!(hours, [(TaskState::Completed, 1), (TaskState::Discarded, 1)]);
     assert!(found.hours[0].at < found.hours[1].at && found.hours[0].at.0 % 3_600_000_000 == 0);
+    // Ids of this world are of the first milliseconds of 1970: six tasks within one hour.
+    let early =
+        world.store.overview(Timestamp(3_600_000_000 * 5), since, begun_at).await.expect("an overview");
+    let submitted: Vec<_> = early.submitted.iter().map(|hour| (hour.at.0, hour.count)).collect();
+    assert_eq!(submitted, [(0, 6)]);
+    assert!(found.submitted.is_empty(), "that hour is not of this week: {:?}", found.submitted);
     let all = world.store.overview(now, begun_at, begun_at).await.expect("an overview");
     assert_eq!(ids(&all.ended), [fails, done]);
     world.pass(8 * DAY_MS);
     let later = world.store.overview(world.now(), world.now(), world.now()).await.expect("an overview");
-    assert!(later.hours.is_empty() && later.ended.is_empty() && later.discarded.is_empty());
+    assert!(later.hours.is_empty() && later.ended.is_empty());
+    assert_eq!((ids(&later.discarded), later.discarded_count), (vec![fails], 1), "it failed still");
+    assert_eq!(count(&later.ended_counts, TaskState::Discarded), 0, "and not just now");
     assert_eq!(ids(&later.asks), [blocked[0]], "it waits still");
     costs_by_day(&world, begun_at).await;
     world.check().await;
@@ -149,5 +158,19 @@ pub(super) async fn the_overview_has_bounds(database: Database) {
         (most, format!("task {}", most + 2).as_str())
     );
     assert_eq!(found.blocked.iter().map(|one| one.count).sum::<u64>(), most as u64 + 3);
+    for n in 0..most + 2 {
+        let titled = TaskSpec { title: format!("lost {n}"), ..of("openai") };
+        let (_, lease) = worked(&world, &worker, titled, 1).await;
+        worker.end(&lease, failure()).await;
+        world.pass(1000);
+    }
+    world.pass(2 * DAY_MS);
+    let later = world.store.overview(world.now(), world.now(), world.now()).await.expect("an overview");
+    assert_eq!(
+        (later.discarded.len(), later.discarded_count, later.discarded[0].title.as_str()),
+        (most, most as u64 + 2, format!("lost {}", most + 1).as_str()),
+        "however long ago, the last first, and counted beyond what is listed"
+    );
+    assert!(later.ended.is_empty());
     world.check().await;
 }

@@ -7,7 +7,7 @@ use docket_coordinator::{
 };
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},
-    ids::{BatchId, DecisionHash, Seq, StreamId, TaskId, Turn},
+    ids::{BatchId, DecisionHash, Seq, StreamId, TaskId, Timestamp, Turn},
     message::{CallId, ModelRef, Prices, StopReason, Usage},
     report::{CostBy, CostReport, CostSums, Metric, MetricsReport, RunCost, Verdict},
     run::{
@@ -204,13 +204,15 @@ pub(super) async fn metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page(d
     let cancelled = world.submit(TaskSpec { batch: Some(BATCH), ..of("anthropic") }).await;
     world.act(cancelled, |record| decide::cancel(record, "me", "")).await.expect("cancels");
 
+    let newest: Vec<TaskId> = ended.iter().rev().copied().collect();
+    what_is_left_out_is_the_oldest(&world, (begun_at, until), &newest, still).await;
     for limit in [1, 2, 4, 5, 100] {
         let in_time = MetricsQuery { from: Some(begun_at), until: Some(until), ..MetricsQuery::default() };
         let batch = MetricsQuery { batch: Some(BATCH), scripted: true, ..MetricsQuery::default() };
         for (query, expected, left_out) in [
-            (in_time.clone(), vec![ended[0], ended[2], ended[3], ended[4]], 1),
-            (MetricsQuery { scripted: true, ..in_time }, ended.clone(), 0),
-            (batch, [ended.clone(), vec![still]].concat(), 0),
+            (in_time.clone(), vec![ended[4], ended[3], ended[2], ended[0]], 1),
+            (MetricsQuery { scripted: true, ..in_time }, newest.clone(), 0),
+            (batch, [vec![still], newest.clone()].concat(), 0),
         ] {
             let mut query = MetricsQuery { limit: Some(limit), ..query };
             let (mut tasks, mut scripted) = (Vec::new(), 0);
@@ -243,4 +245,40 @@ pub(super) async fn metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page(d
     let refused = reports::metrics(&*world.store, &wrong).await;
     assert!(matches!(refused, Err(ReportError::Query { .. })), "{refused:?}");
     world.check().await;
+}
+
+/// Whoever reads some pages and stops has the newest tasks, and knows since when they have all.
+async fn what_is_left_out_is_the_oldest(
+    world: &World,
+    (from, until): (Timestamp, Timestamp),
+    newest: &[TaskId],
+    still: TaskId,
+) {
+    let ended_at = async |task| world.store.task(task).await.expect("reads").expect("is there").0.ended_at;
+    let (from, limit) = (Some(from), Some(2));
+    let query = MetricsQuery { from, until: Some(until), limit, scripted: true, ..MetricsQuery::default() };
+    let page = reports::metrics(&*world.store, &query).await.expect("a page");
+    let found: Vec<TaskId> = page.tasks.iter().map(|task| task.task).collect();
+    assert_eq!(found, newest[..2]);
+    assert!(page.next.is_some() && page.from == ended_at(newest[1]).await, "{page:?}");
+    let page = reports::metrics(&*world.store, &MetricsQuery { limit: Some(100), ..query }).await;
+    let page = page.expect("a page");
+    assert_eq!((page.tasks.len(), page.next, page.from), (newest.len(), None, None), "nothing is left out");
+
+    // Of what is at work nobody knows yet what it will have cost: it comes first.
+    let query = CostQuery { from, limit, calls: true, ..CostQuery::default() };
+    let page = reports::cost(&*world.store, &query).await.expect("a page");
+    let found: Vec<TaskId> = page.runs.iter().map(|run| run.task).collect();
+    assert_eq!(found, [still, newest[0]]);
+    let since = page.from.expect("said");
+    assert_eq!(Some(since), ended_at(newest[0]).await);
+    let whole = CostQuery { limit: Some(100), ..query.clone() };
+    let whole = reports::cost(&*world.store, &whole).await.expect("a page");
+    let later = |page: &docket_schema::wire::CostPage| {
+        page.runs.iter().flat_map(|run| &run.calls).filter(|call| call.at > since).count()
+    };
+    assert_eq!((later(&whole), whole.from), (later(&page), None), "all calls since then are in it");
+    let one = CostQuery { limit: Some(1), ..query };
+    let page = reports::cost(&*world.store, &one).await.expect("a page");
+    assert_eq!((page.runs[0].task, page.from, page.next.is_some()), (still, None, true));
 }

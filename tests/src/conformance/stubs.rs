@@ -126,7 +126,7 @@ pub(super) async fn stubs_count(database: Database) {
     // What stubs keep is what the log says.
     let mut raw = world.database.raw().await;
     raw.run("UPDATE archived_streams SET title = 'another' WHERE title IS NOT NULL").await.expect("tampers");
-    assert_eq!(world.store.rebuild().await.expect("rebuilds").len(), 2);
+    assert_eq!(world.store.rebuild(std::sync::Arc::default()).await.expect("rebuilds").len(), 2);
     world.check().await;
     world.act(open, |record| decide::cancel(record, "me", "")).await.expect("cancels");
     world.pass(3_600_000);

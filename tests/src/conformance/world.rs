@@ -201,7 +201,7 @@ impl World {
     pub async fn check(&self) {
         let report = docket_coordinator::store::verify(&*self.store).await.expect("verifies");
         assert_eq!(report.fault, None, "the log is whole");
-        let differences = self.store.rebuild().await.expect("rebuilds");
+        let differences = self.store.rebuild(std::sync::Arc::default()).await.expect("rebuilds");
         assert_eq!(differences, Vec::new(), "projections are what the log says");
     }
 }
@@ -325,7 +325,8 @@ pub fn note(n: u64) -> NewEvent {
 
 /// A run's end.
 pub fn ended(result: RunOutcome) -> NewEvent {
-    RunEvent::from(RunEnded { result, summary: None, tree: None, decision: None }).encode(Turn(1))
+    RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: false, decision: None })
+        .encode(Turn(1))
 }
 
 /// A run's failure.

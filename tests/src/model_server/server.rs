@@ -62,6 +62,8 @@ pub struct ModelServer {
 #[derive(Debug)]
 struct Shared {
     scripts: Scripts,
+    /// Keys that are taken; an empty one is none.
+    keys: Mutex<Vec<String>>,
     requests: Mutex<Vec<RecordedRequest>>,
     calls: AtomicU64,
     connections: AtomicU64,
@@ -87,7 +89,7 @@ enum Speaks {
 }
 
 impl ModelServer {
-    /// The only key that is taken.
+    /// The only key that is taken, unless others are named.
     pub const KEY: &str = "sk-scripted-0123456789";
 
     /// Starts a server that plays `script`, whatever model is asked for.
@@ -112,12 +114,18 @@ impl ModelServer {
         self.shared.caches.store(true, Ordering::SeqCst);
     }
 
+    /// This key is taken too; the empty one by servers that want none.
+    pub fn takes_key(&self, key: &str) {
+        lock(&self.shared.keys).push(key.to_owned());
+    }
+
     async fn launch(scripts: Scripts) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
         let shared = Arc::new(Shared {
             scripts,
+            keys: Mutex::new(vec![Self::KEY.to_owned()]),
             requests: Mutex::default(),
             calls: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -217,7 +225,7 @@ impl Speaks {
     }
 
     /// Checks the headers as strictly as the provider does.
-    fn admits(self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn admits(self, keys: &Mutex<Vec<String>>, headers: &HeaderMap) -> Result<(), Refusal> {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let key = match self {
             Self::Anthropic => header("x-api-key"),
@@ -225,7 +233,7 @@ impl Speaks {
                 header("authorization").strip_prefix("Bearer ").unwrap_or_default()
             }
         };
-        if key != ModelServer::KEY {
+        if !lock(keys).iter().any(|taken| taken == key) {
             // Echoing the key is what some proxies do; the client has to strike it out.
             return Err(self.refusal(401, &format!("incorrect API key provided: {key}")));
         }
@@ -262,7 +270,7 @@ async fn reply(
     request_id: &str,
     place: Option<usize>,
 ) -> Result<Response<Body>, Refusal> {
-    speaks.admits(headers)?;
+    speaks.admits(&shared.keys, headers)?;
     let value: Value =
         serde_json::from_slice(body).map_err(|error| speaks.refusal(400, &format!("no JSON: {error}")))?;
     let checked = match speaks {

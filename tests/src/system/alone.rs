@@ -56,7 +56,7 @@ pub async fn alone(test: &str, limit: Duration) -> Result<Alone> {
     }
     if let Err(why) = possible() {
         let said = format!(
-            "no namespaces to be had here ({why:#}); {test} runs without network cuts and full disks"
+            "no namespaces to be had here ({why:#}); {test} runs beside all else, without what needs them"
         );
         ensure!(std::env::var_os("CI").is_none(), "{said}");
         say(&said);
@@ -206,6 +206,14 @@ impl Link {
 /// This process may not.
 pub fn loopback_up() -> Result<()> {
     ip(&["link", "set", "lo", "up"])
+}
+
+/// Gives an address to the network namespace that was just entered, as if it were a machine's own.
+///
+/// # Errors
+/// This process may not.
+pub fn has_address(address: IpAddr) -> Result<()> {
+    ip(&["addr", "add", &address.to_string(), "dev", "lo"])
 }
 
 fn ip(args: &[&str]) -> Result<()> {

@@ -21,7 +21,7 @@ mod terminal;
 mod wait;
 mod worker;
 
-pub use alone::{Alone, Link, alone, loopback_up};
+pub use alone::{Alone, Link, alone, has_address, loopback_up};
 pub use binary::docket;
 pub use coordinator::{Coordinator, LeaseTime, Place};
 pub use crowd::{room, say};

@@ -45,12 +45,16 @@ pub enum Tool {
     Node,
     /// Prometheus' own check of rules, configurations and series.
     Promtool,
+    /// The shell that a reader of the documentation types at, and that our script completes for.
+    Bash,
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
     Enter,
     /// The system's networks.
     Ip,
+    /// What shows manual pages.
+    Groff,
 }
 
 impl Tool {
@@ -63,9 +67,11 @@ impl Tool {
             Self::Python => "python3".into(),
             Self::Node => "node".into(),
             Self::Promtool => "promtool".into(),
+            Self::Bash => "bash".into(),
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),
+            Self::Groff => "groff".into(),
         }
     }
 
@@ -76,6 +82,14 @@ impl Tool {
             Self::Docket | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
+            }
+            Self::Bash => {
+                let others = ["ENV", "CDPATH"];
+                let by_beginning = ["BASH", "GIT_", "PG", "XDG_", "SSL_CERT_"];
+                Self::Docket.is_kept_from(name)
+                    || name.to_lowercase().ends_with("_proxy")
+                    || others.contains(&name)
+                    || by_beginning.iter().any(|prefix| name.starts_with(prefix))
             }
             // Cargo tells a test about its package, and build scripts that look at such variables
             // (ring's) would be run again, with all that depends on them.
@@ -89,7 +103,7 @@ impl Tool {
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
             Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
-            Self::Unshare | Self::Ip | Self::Promtool => false,
+            Self::Unshare | Self::Ip | Self::Promtool | Self::Groff => false,
         }
     }
 

@@ -268,7 +268,8 @@ async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
         "instance_id": "own__shop-1", "repo": "own/shop", "base_commit": commit, "problem_statement": "one should be two",
         "hints_text": "", "patch": "unseen", "FAIL_TO_PASS": "[]", "version": "1",
     });
-    let file = stage.file("swe.jsonl", &instance.to_string())?;
+    std::fs::create_dir_all(stage.home.path().join("lists"))?;
+    let file = stage.file("lists/swe.jsonl", &instance.to_string())?;
     let clones = clones.to_str().context("UTF-8")?;
     let import = [
         "import",
@@ -282,7 +283,10 @@ async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
         "--script",
         &stage.script,
     ];
-    coordinator.docket(&import).await?.ok()?;
+    // Where the command is given, not where the file is.
+    let relative = [&["import", "lists/swe.jsonl", "--repos", "clones"], &import[4..]].concat();
+    let env = [("DOCKET_HOME", coordinator.home().as_os_str())];
+    run(Tool::Docket, stage.home.path(), &env, &relative).await?.ok()?;
     let waited = coordinator.docket(&["batch", "lite", "--wait", "--json"]).await?;
     let view = one(&waited.stdout).with_context(|| worker.tail())?;
     ensure!(
@@ -307,6 +311,22 @@ async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
     ensure!(std::fs::read_to_string(clone.join("new.txt"))? == "new\n");
     let other = coordinator.docket(&["export", "--predictions", "--batch", "none"]).await?;
     ensure!(other.code() == Some(3), "{other:?}");
+
+    // What JSON cannot hold is left out, and is no prediction.
+    let latin = "[[turns]]\ncalls = [{ name = \"run_command\", args = { command = \"printf 'caf\\\\351' > menu.txt\" } }]\n\
+                 [[turns]]\ntext = \"Done.\"\n";
+    let latin = stage.file("latin.toml", latin)?;
+    let of_latin =
+        [&import[..4], &["--batch", "latin", "--model", "scripted:x", "--script", &latin]].concat();
+    coordinator.docket(&of_latin).await?.ok()?;
+    coordinator.docket(&["batch", "latin", "--wait"]).await?.ok()?;
+    let to = stage.home.path().join("predictions.jsonl");
+    let to = to.to_str().context("UTF-8")?;
+    let export = ["export", "--predictions", "-o", to, "--batch"];
+    let none = coordinator.docket(&[&export[..], &["latin"]].concat()).await?;
+    ensure!(none.code() == Some(1) && none.stderr.contains("there is nothing to write"), "{none:?}");
+    let some = coordinator.docket(&[&export[..], &["lite"]].concat()).await?.ok()?;
+    ensure!(some.starts_with("1 prediction is in "), "{some}");
 
     // The same instances once more, as another batch; and a chain whose first comes last in its file.
     let more = [&import[..4], &["--batch", "other"], &import[6..], &["--json"]].concat();

@@ -167,6 +167,90 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             says: &["already", "--home"],
         },
         Case {
+            what: "no token for another's coordinator",
+            args: &["ps"],
+            env: &[("DOCKET_URL", "http://127.0.0.1:9")],
+            code: 4,
+            says: &["DOCKET_TOKEN", "`token`"],
+        },
+        Case {
+            what: "no such token",
+            args: &["token", "revoke", "x"],
+            env: &[],
+            code: 3,
+            says: &["`x`", "token list"],
+        },
+        Case {
+            what: "no such schedule",
+            args: &["schedule", "show", "x"],
+            env: &[],
+            code: 3,
+            says: &["`x`", "schedule list"],
+        },
+        Case {
+            what: "no such batch",
+            args: &["batch", "nix"],
+            env: &[],
+            code: 3,
+            says: &["`nix`", "docket batch"],
+        },
+        Case {
+            what: "no such worker",
+            args: &["workers", "drain", "x"],
+            env: &[],
+            code: 3,
+            says: &["`x`", "docket workers"],
+        },
+        Case {
+            what: "a stream that is none",
+            args: &["logs", "system/nothing"],
+            env: &[],
+            code: 2,
+            says: &["system/nothing", "run/ID"],
+        },
+        Case {
+            what: "a backlog that is not there",
+            args: &["import", "/nowhere/b.jsonl"],
+            env: &[],
+            code: 2,
+            says: &["/nowhere/b.jsonl", "is it there"],
+        },
+        Case {
+            what: "a suite that is none",
+            args: &["eval", "/nowhere"],
+            env: &[],
+            code: 2,
+            says: &["/nowhere/suite.toml", "a suite is a folder"],
+        },
+        Case {
+            what: "a policy that is not there",
+            args: &["policy", "check", "/nowhere/p.toml"],
+            env: &[],
+            code: 2,
+            says: &["/nowhere/p.toml", "TOML"],
+        },
+        Case {
+            what: "another store that is not there",
+            args: &["verify", "--store", "sqlite:/nowhere/x.db"],
+            env: &[],
+            code: 2,
+            says: &["/nowhere/x.db", "--store"],
+        },
+        Case {
+            what: "pages where nobody may write",
+            args: &["man", "/proc/nowhere"],
+            env: &[],
+            code: 1,
+            says: &["/proc/nowhere", "may write"],
+        },
+        Case {
+            what: "a screen for a program",
+            args: &["step", &ids[0]],
+            env: &[],
+            code: 2,
+            says: &["terminal", "docket replay"],
+        },
+        Case {
             what: "nobody at the address",
             args: &["ps"],
             env: &[("DOCKET_URL", "http://127.0.0.1:9"), ("DOCKET_TOKEN", "x")],
@@ -176,14 +260,41 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
     ];
     all_fail_well(coordinator.home(), &cases).await?;
     let elsewhere = tempfile::tempdir()?;
-    let cases = [Case {
-        what: "a port in use",
-        args: &["serve", "--listen", &listen],
-        env: &[],
-        code: 1,
-        says: &[port, "another port"],
-    }];
+    let cases = [
+        Case {
+            what: "a port in use",
+            args: &["serve", "--listen", &listen],
+            env: &[],
+            code: 1,
+            says: &[port, "another port"],
+        },
+        Case { what: "a dashboard of nobody", args: &["dashboard"], env: &[], code: 5, says: &["docket up"] },
+    ];
     all_fail_well(elsewhere.path(), &cases).await?;
+    let untouched = tempfile::tempdir()?;
+    let cases = [
+        Case {
+            what: "a database that was never made",
+            args: &["db", "backup", "copy.db"],
+            env: &[],
+            code: 3,
+            says: &["docket.db", "--home"],
+        },
+        Case {
+            what: "a backup that was never made",
+            args: &["db", "restore", "copy.db"],
+            env: &[],
+            code: 3,
+            says: &["copy.db", "docket db backup"],
+        },
+    ];
+    all_fail_well(untouched.path(), &cases).await?;
+    // Of several lines, for the run itself tells of it as well.
+    let args = ["run", "hi", "--empty", "--model", "anthropic:x"];
+    let keyless = Case { what: "a key that is not set", args: &args, env: &[], code: 1, says: &[] };
+    let done = docket(elsewhere.path(), &keyless).await?;
+    let said = done.stderr.contains("ANTHROPIC_API_KEY is not set") && done.stderr.contains("docket answer");
+    ensure!(done.code() == Some(1) && said, "{done:?}");
     // Nothing was lost, and nothing came that was refused.
     let status = coordinator.client().status().await?;
     let count: u64 = status.tasks.iter().map(|row| row.count).sum();

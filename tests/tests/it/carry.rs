@@ -3,6 +3,7 @@
 
 use std::{
     ffi::OsStr,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -256,8 +257,11 @@ async fn damaged_and_foreign_files_change_nothing() -> Result<()> {
         export(from.path(), &id, "run.docket", &[]).await?,
         export(from.path(), &id, "run.jsonl", &["--plain"]).await?,
     ];
+    let there = seen(async |args| docket(from.path(), args).await, &id).await?;
+    let mut unharmed = 0;
+    let aside = tempfile::tempdir()?;
     let to = tempfile::tempdir()?;
-    let bad = to.path().join("bad");
+    let bad = aside.path().join("bad");
     let path = bad.to_str().context("UTF-8")?;
     for file in &good {
         let whole = std::fs::read(file)?;
@@ -271,6 +275,15 @@ async fn damaged_and_foreign_files_change_nothing() -> Result<()> {
             for (what, bytes) in [("altered", &altered[..]), ("cut", cut)] {
                 std::fs::write(&bad, bytes)?;
                 let done = docket(to.path(), &["import", path]).await?;
+                if done.success() && what == "altered" && file.ends_with("run.docket") {
+                    // Some bits of what is compressed mean the same either way: then nothing is damaged.
+                    let here = seen(async |args| docket(to.path(), args).await, &id).await?;
+                    ensure!(here == there, "{what} at {at} of {len} is another run");
+                    std::fs::remove_dir_all(to.path())?;
+                    std::fs::DirBuilder::new().mode(0o700).create(to.path())?;
+                    unharmed += 1;
+                    continue;
+                }
                 let lines = done.stderr.lines().count();
                 ensure!(
                     !done.success() && lines == 1 && !done.stderr.contains("panicked"),
@@ -281,6 +294,7 @@ async fn damaged_and_foreign_files_change_nothing() -> Result<()> {
             }
         }
     }
+    ensure!(unharmed < ALTERATIONS / 4, "{unharmed} alterations changed nothing");
     // Bombs and others.
     let noise: &[(&str, &[u8])] = &[
         ("empty", b""),

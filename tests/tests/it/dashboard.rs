@@ -16,6 +16,7 @@ use docket_tests::system::{
     Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say, until,
 };
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The cases of a file, each of whose waits has a limit of its own.
 const ALL_CASES: Duration = Duration::from_secs(900);
@@ -23,6 +24,7 @@ const ALL_CASES: Duration = Duration::from_secs(900);
 const NO_BROWSER: i32 = 3;
 
 const DONE: &str = r#"
+after_end = "repeat_last"
 [[turns]]
 text = "I look around first."
 calls = [{ name = "create_file", args = { path = "door.txt", content = "blue\n" } }]
@@ -61,6 +63,15 @@ delay_ms = 1000
 calls = [{ name = "run_command", args = { command = "true" } }]
 "#;
 
+/// Whoever is told of failed tasks, and does not take it.
+const DEAF: &str = r#"
+[[notify]]
+name = "deaf"
+command = ["/bin/false"]
+on = ["task.failed"]
+attempts_max = 1
+"#;
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
 }
@@ -71,6 +82,7 @@ struct House {
     _worker: Worker,
     tasks: BTreeMap<&'static str, String>,
     read: String,
+    _home: TempDir,
 }
 
 async fn task(
@@ -99,7 +111,11 @@ async fn is(coordinator: &Coordinator, task: TaskId, state: TaskState) -> Result
 
 impl House {
     async fn new() -> Result<Self> {
-        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        let home = tempfile::tempdir()?;
+        let archive =
+            format!("{DEAF}\n[archive]\nto = \"file://{}\"\n", home.path().join("put-away").display());
+        std::fs::write(home.path().join("docket.toml"), archive)?;
+        let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
         // What cases put into other queues stays where they put it.
         let options = WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
         let worker = Worker::start(&coordinator, &options).await?;
@@ -128,7 +144,7 @@ impl House {
             ("hostile", hostile.to_string()),
             ("run", run.to_string()),
         ];
-        Ok(Self { coordinator, _worker: worker, tasks: tasks.into_iter().collect(), read })
+        Ok(Self { coordinator, _worker: worker, tasks: tasks.into_iter().collect(), read, _home: home })
     }
 }
 

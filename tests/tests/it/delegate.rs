@@ -1,6 +1,8 @@
 //! Runs that give work away: children that read, that write, that are in each other's way; limits, cancels, and a
 //! parent that waits without a slot: the worker has one. Whole runs over real HTTP, each proven afterwards.
 
+use std::ffi::OsStr;
+
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::TaskId,
@@ -9,8 +11,11 @@ use docket_schema::{
     tool::ChildFacts,
     wire::ChildView,
 };
-use docket_tests::system::{History, Sample, room, until};
-use docket_worker::model::Provider;
+use docket_tests::{
+    model_server::ModelServer,
+    system::{History, Sample, Tool, room, run, until},
+};
+use docket_worker::model::{Provider, ScriptedModel};
 
 use crate::models::Stage;
 
@@ -448,4 +453,37 @@ async fn a_pause_reaches_children_and_is_undone_with_it() -> Result<()> {
     ensure!(top.state == TaskState::Completed, "{:?} {} {rests:?}", top.message, history.kinds());
     ensure!(history.count("PauseRequested") >= 1 && history.count("Unpaused") >= 1, "{}", history.kinds());
     stage.end().await
+}
+
+/// `docket run` goes on where its task waits for a piece that it gave away: its own worker does that piece too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_in_one_command_waits_for_what_it_gave_away() -> Result<()> {
+    let _room = room().await;
+    let scripts = [("main", READS), ("cheap", READER)];
+    let scripts = scripts.map(|(name, text)| Ok((name.to_owned(), ScriptedModel::parse(text.as_bytes())?)));
+    let server = ModelServer::start_by_model(scripts.into_iter().collect::<Result<_>>()?).await?;
+    let (sample, home) = (Sample::new(&FILES)?, tempfile::tempdir()?);
+    let (repo, url) = (sample.path().to_str().context("UTF-8")?, server.base_url(Provider::OpenAi));
+    let env = [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::KEY))];
+    let model = ["--model", "openai:main", "--base-url", &url, "--tests", "true", "--delegate", "1"];
+    let args = [&["run", "Look", "--json", "--repo", repo][..], &model].concat();
+    let ended = run(Tool::Docket, home.path(), &env, &args).await?;
+    ensure!(ended.success(), "{ended:?}");
+    let row: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().context("a row")?)?;
+    ensure!(row["state"] == "completed", "{row}");
+    let log =
+        run(Tool::Docket, home.path(), &env, &["logs", row["run"].as_str().context("a run")?]).await?.ok()?;
+    ensure!(log.contains("ChildAnswered"), "{log}");
+    // It is shown to its end, and nothing of it twice.
+    ensure!(
+        ended.stderr.matches("turn 1 ").count() > 0 && ended.stderr.contains("turn 3 "),
+        "{}",
+        ended.stderr
+    );
+    let mut lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("delegate")).collect();
+    let all = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    ensure!(lines.len() == all, "{}", ended.stderr);
+    Ok(())
 }

@@ -11,6 +11,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{Tool, room, run_fed, until};
 use scene::{EDIT, Scene};
+use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_is_merged_onto_what_came_meanwhile_and_is_one_commit_for_ever() -> Result<()> {
@@ -57,10 +58,13 @@ async fn a_result_is_merged_onto_what_came_meanwhile_and_is_one_commit_for_ever(
 async fn a_conflict_is_a_blocker_and_loses_nothing() -> Result<()> {
     let _room = room().await;
     let scene = Scene::new()?;
-    let ids = [
-        scene.submit(EDIT, &["--branch", "fix/one"]).await?,
-        scene.submit(EDIT, &["--branch", "fix/two"]).await?,
-    ];
+    // Whoever is told hears of a batch's end once all of it is settled, and not before.
+    let told = scene.at("told.jsonl");
+    // In one write: two may be told at once.
+    let hook = format!("awk 1 >> {}", told.display());
+    let target = format!("[[notify]]\nname = \"told\"\ncommand = [\"/bin/sh\", \"-c\", \"{hook}\"]\n");
+    std::fs::write(scene.home().join("docket.toml"), target)?;
+    let ids = scene.import("both", EDIT, &["fix/one", "fix/two"]).await?;
     scene.commit(&[("a.txt", &scene::text("one", "by a person"))]).await?;
     let before = scene.git(&["status", "--porcelain=v2", "--branch"]).await?;
     let up = scene.up().await?;
@@ -92,6 +96,26 @@ async fn a_conflict_is_a_blocker_and_loses_nothing() -> Result<()> {
     scene.docket(&["accept", &ids[1], "--comment", "merged by hand"]).await?.ok()?;
     let row = scene.is(&ids[1], "completed").await?;
     ensure!(row["delivery"]["judged"]["comment"] == "merged by hand", "{row}");
+    let notices = until("the batch's end is told", async || {
+        let text = std::fs::read_to_string(&told).ok()?;
+        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Value>);
+        let lines = lines.collect::<Result<Vec<_>, _>>().ok()?;
+        let blocked = lines.iter().filter(|one| one["type"] == "task.blocked").count();
+        (blocked == 2 && lines.last()?["type"] == "batch.finished").then_some(lines)
+    });
+    let notices = notices.await.with_context(|| up.tail())?;
+    let kinds: Vec<(&str, &str)> = notices
+        .iter()
+        .map(|one| {
+            (one["type"].as_str().unwrap_or_default(), one["data"]["block"].as_str().unwrap_or_default())
+        })
+        .collect();
+    let blocked = ("task.blocked", "delivery");
+    // Both had ended before the first delivery was tried, perhaps: that was an end, and another came after it.
+    let kinds = kinds.strip_prefix(&[("batch.finished", "")]).unwrap_or(&kinds);
+    ensure!(kinds == [blocked, blocked, ("batch.finished", "")], "{kinds:?}");
+    let counts = &notices[notices.len() - 1]["data"]["tasks"];
+    ensure!(counts["all"] == 2 && counts["completed"] == 2, "{counts}");
     drop(up);
     let rebuilt = scene.docket(&["db", "rebuild"]).await?.ok()?;
     ensure!(scene.is(&ids[1], "completed").await.is_ok(), "{rebuilt}");

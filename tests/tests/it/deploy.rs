@@ -309,7 +309,7 @@ async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> 
         return Ok(());
     }
     let place = tempfile::tempdir()?;
-    for name in ["alerts.yml", "prometheus.yml"] {
+    for name in ["alerts.yml", "alerts_test.yml", "prometheus.yml"] {
         std::fs::copy(folder().join("prometheus").join(name), place.path().join(name))?;
     }
     let path = place.path().join("prometheus.yml");
@@ -331,13 +331,30 @@ async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> 
     // The control: it does not take what is wrong.
     std::fs::write(place.path().join("wrong.yml"), rules.to_string().replace("sum(", "sum(("))?;
     ensure!(!run(Tool::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"]).await?.success());
+    // Each alert fires when it should, and is silent when it should.
+    let alerts = std::fs::read_to_string(place.path().join("alerts.yml"))?;
+    let tested = std::fs::read_to_string(place.path().join("alerts_test.yml"))?;
+    for name in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        ensure!(tested.matches(&format!("alertname: {name}")).count() >= 2, "no test of {name}");
+    }
+    let test_rules = ["test", "rules", "alerts_test.yml"];
+    run(Tool::Promtool, place.path(), &[], &test_rules).await?.ok()?;
+    std::fs::write(place.path().join("alerts.yml"), alerts.replace("for: 30m", "for: 45m"))?;
+    ensure!(!run(Tool::Promtool, place.path(), &[], &test_rules).await?.success(), "the control");
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build()?;
     let url = format!("{}/metrics", coordinator.address());
     let told = http.get(url).bearer_auth(coordinator.token()).send().await?.text().await?;
     let linted = run_fed(Tool::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes()).await?;
-    linted.ok().with_context(|| told)?;
+    linted.ok().with_context(|| told.clone())?;
+    let alone = ["docket_notification_deliveries", "docket_inbox_rows"];
+    for (name, rest) in
+        alone.into_iter().flat_map(|name| alerts.match_indices(name)).map(|(at, name)| (name, &alerts[at..]))
+    {
+        let selector = rest.split_inclusive('}').next().context("a selector")?;
+        ensure!(told.contains(&format!("\n{selector} ")), "{name}: nobody tells {selector}");
+    }
     Ok(())
 }
 

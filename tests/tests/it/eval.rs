@@ -510,7 +510,7 @@ async fn a_person_sees_a_bar_and_then_a_table() -> Result<()> {
     let args = ["eval".as_ref(), suite.path()];
     let mut terminal = Terminal::start(home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args)?;
     terminal.shows("0/1").await?;
-    terminal.shows("ARTIFACTS").await?;
+    terminal.shows("OUTCOME").await?;
     terminal.shows("1 of 1 as expected").await?;
     ensure!(terminal.wait().await?.success());
     Ok(())

@@ -27,10 +27,10 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
     export::Export,
-    ids::StreamId,
+    ids::{StreamId, SystemTopic},
     queue::QueueEvent,
     run::RunEvent,
-    system::SystemEvent,
+    system::{Notifications, SystemEvent},
     task::TaskEvent,
 };
 use docket_tests::system::Tool;
@@ -139,6 +139,7 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
         ("memory", made::memory()),
         ("claimed", delivered::claimed()),
         ("budgets", made::budgets()),
+        ("notifications", made::notifications()),
     ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
@@ -205,8 +206,12 @@ fn each_engine_in_force_has_golden_logs() -> Result<()> {
 fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
     for (name, events) in streams()? {
         let mut head = Head::EMPTY;
+        let mut told = Notifications::default();
         for event in &events {
             head = follow(head, event).with_context(|| name.clone())?;
+            if event.stream == StreamId::System(SystemTopic::Notifications) {
+                told.apply(&event.by_ref())?;
+            }
             let (kind, payload) = (event.kind.as_str(), event.payload.as_str());
             match event.stream {
                 StreamId::Run(_) => RunEvent::decode(kind, event.version, payload).map(drop)?,

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::task::TaskState;
+use docket_schema::{run::RunEvent, task::TaskState};
 use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, until};
 use rmcp::{
     RoleClient, ServiceExt as _,
@@ -140,8 +140,19 @@ async fn an_agent_submits_looks_and_answers() -> Result<()> {
     }
     let listed = agent.good("docket_list", json!({ "state": "blocked" })).await?;
     ensure!(listed.contains(&task.to_string()) && listed.contains("Which colour?"), "{listed}");
+    // A run that rests hears it as well, once it goes on.
+    let words = json!({ "task": task.to_string(), "words": "with a gloss" });
+    let told = agent.good("docket_tell", words).await?;
+    let run = coordinator.client().task(task).await?.task.last_run.context("a run")?;
+    ensure!(told.contains(&run.to_string()), "{told}");
     agent.good("docket_answer", json!({ "task": task.to_string(), "answer": "blue" })).await?;
     coordinator.ended(task).await?;
+    let history = coordinator.history(run).await?;
+    let heard = history.events.iter().any(|event| match event {
+        RunEvent::Told(said) => serde_json::to_string(said).is_ok_and(|said| said.contains("with a gloss")),
+        _ => false,
+    });
+    ensure!(heard, "nothing was told");
     let logs = agent.good("docket_logs", json!({ "task": task.to_string(), "turns": 2 })).await?;
     ensure!(
         logs.contains("Painting it.") && logs.contains("create_file") && !logs.contains("\nturn 1 "),

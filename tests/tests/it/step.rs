@@ -1,7 +1,5 @@
 //! The stepper as a person has it: the real binary on a terminal of 80 columns and 24 rows, on real runs.
 
-mod terminal;
-
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,7 +7,7 @@ use docket_tests::system::{Sample, Signal, Tool, room, run};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::terminal::Terminal;
+use crate::terminal::Terminal;
 
 /// Fails its final check twice: what it writes is never good. Its words are hostile.
 const FAILING: &str = r#"

@@ -13,7 +13,7 @@ use axum::{Router, extract::State, http::StatusCode, routing::post};
 use docket_schema::{
     event::Envelope,
     export::Export,
-    ids::StreamId,
+    ids::{Seq, StreamId},
     trace::{Resource, RunSpans, Span, SpanKind, Value as Attribute, export_request},
 };
 use docket_tests::system::{
@@ -35,13 +35,25 @@ calls = [{ name = "run_command", args = { command = "echo SECRET-WORD; exit 3" }
 text = "Done."
 "#;
 
+/// The spans of a run, of whose whole history these are the events.
 fn folded(events: &[&Envelope], run: docket_schema::ids::RunId) -> Result<Vec<Span>> {
     let mut fold = RunSpans::new(run);
     let mut spans = Vec::new();
     for event in events {
-        spans.extend(fold.take(event)?);
+        if event.stream == StreamId::Run(run) {
+            spans.extend(fold.take(event)?);
+        } else if matches!(event.stream, StreamId::Run(_)) && event.seq == Seq(1) {
+            fold.inherit(event)?;
+        }
     }
     Ok(spans)
+}
+
+fn word<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
+    span.attributes.iter().find(|(known, _)| *known == name).and_then(|(_, value)| match value {
+        Attribute::Text(text) => Some(text.as_str()),
+        Attribute::Texts(_) | Attribute::Int(_) | Attribute::Double(_) | Attribute::Bool(_) => None,
+    })
 }
 
 fn number(span: &Span, name: &str) -> i64 {
@@ -72,10 +84,12 @@ fn every_golden_run_is_a_trace() -> Result<()> {
                 })
                 .collect();
             for run in runs {
-                let own: Vec<&Envelope> =
-                    events.iter().copied().filter(|event| event.stream == StreamId::Run(run)).collect();
-                let spans = folded(&own, run).with_context(|| path.display().to_string())?;
-                ensure!(spans == folded(&own, run)?, "the same log gives the same spans");
+                let is_own = |event: &&Envelope| event.stream == StreamId::Run(run);
+                let own: Vec<&Envelope> = events.iter().copied().filter(is_own).collect();
+                // Whose history it shares stands before it.
+                let end = events.iter().rposition(is_own).context("an event")?;
+                let spans = folded(&events[..=end], run).with_context(|| path.display().to_string())?;
+                ensure!(spans == folded(&events[..=end], run)?, "the same log gives the same spans");
                 whole(&own, &spans).with_context(|| path.display().to_string())?;
                 kinds.extend(
                     spans.iter().map(|span| span.name.split(' ').next().unwrap_or_default().to_owned()),
@@ -86,6 +100,64 @@ fn every_golden_run_is_a_trace() -> Result<()> {
     }
     let expected = ["chat", "execute_tool", "gate", "invoke_agent", "turn"];
     ensure!(traces > 20 && kinds.iter().map(String::as_str).eq(expected), "{traces} traces of {kinds:?}");
+    Ok(())
+}
+
+/// What the conventions for generative AI ask of a span, by how its name begins; and what kind it is of.
+const ASKED: [(&str, SpanKind, &str, &[&str]); 3] = [
+    (
+        "invoke_agent ",
+        SpanKind::Internal,
+        "invoke_agent",
+        &[
+            "gen_ai.agent.name",
+            "gen_ai.conversation.id",
+            "gen_ai.provider.name",
+            "gen_ai.request.model",
+            "gen_ai.usage.input_tokens",
+            "gen_ai.usage.output_tokens",
+        ],
+    ),
+    (
+        "chat ",
+        SpanKind::Client,
+        "chat",
+        &["gen_ai.conversation.id", "gen_ai.provider.name", "gen_ai.request.model"],
+    ),
+    (
+        "execute_tool ",
+        SpanKind::Internal,
+        "execute_tool",
+        &["gen_ai.conversation.id", "gen_ai.tool.call.id", "gen_ai.tool.name", "gen_ai.tool.type"],
+    ),
+];
+/// And of a model's answer beside that.
+const ANSWERED: [&str; 5] = [
+    "gen_ai.response.finish_reasons",
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+];
+
+/// Whether a span says what the conventions ask for, by their own names.
+fn by_convention(span: &Span) -> Result<()> {
+    let has = |name: &str| span.attributes.iter().any(|(known, _)| *known == name);
+    let Some((_, kind, operation, names)) = ASKED.iter().find(|(start, ..)| span.name.starts_with(start))
+    else {
+        ensure!(!has("gen_ai.operation.name"), "{span:?}");
+        return Ok(());
+    };
+    ensure!(span.kind == *kind && word(span, "gen_ai.operation.name") == Some(operation), "{span:?}");
+    for name in *names {
+        ensure!(has(name), "{name}: {span:?}");
+    }
+    if *operation == "chat" && span.error.is_none() {
+        for name in ANSWERED {
+            ensure!(has(name), "{name}: {span:?}");
+        }
+    }
+    ensure!(has("error.type") == span.error.is_some(), "{span:?}");
     Ok(())
 }
 
@@ -105,6 +177,7 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
     ensure!(ids.len() == spans.len(), "an id twice");
     for span in spans {
         ensure!(span.began_at <= span.ended_at, "{span:?}");
+        by_convention(span)?;
         let Some(parent) = span.parent else {
             ensure!(span.name.starts_with("invoke_agent "), "{span:?}");
             continue;
@@ -121,6 +194,9 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
             spans.iter().all(|span| span.parent.is_none_or(|parent| ids.contains_key(&parent.0))),
             "an orphan"
         );
+        for name in ["gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.request.model"] {
+            ensure!(word(root, name).is_some_and(|word| word != "docket"), "{name} of {root:?}");
+        }
         for name in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
             let sum: i64 = spans
                 .iter()
@@ -140,7 +216,12 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
 struct Collector {
     bodies: Vec<Value>,
     refuses: usize,
+    /// With which status; 503 where none is said.
+    with: Option<StatusCode>,
+    refused: usize,
     keys: BTreeSet<String>,
+    /// Whether it says of what it takes that it leaves some out.
+    partly: bool,
 }
 
 type Shared = Arc<Mutex<Collector>>;
@@ -149,16 +230,18 @@ async fn take(
     State(shared): State<Shared>,
     headers: axum::http::HeaderMap,
     body: bytes::Bytes,
-) -> StatusCode {
+) -> (StatusCode, &'static str) {
     let mut collector = shared.lock().expect("whole");
     if collector.refuses > 0 {
         collector.refuses -= 1;
-        return StatusCode::SERVICE_UNAVAILABLE;
+        collector.refused += 1;
+        return (collector.with.unwrap_or(StatusCode::SERVICE_UNAVAILABLE), "");
     }
     let key = headers.get("api-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
     collector.keys.insert(key.to_owned());
     collector.bodies.push(serde_json::from_slice(&body).unwrap_or(Value::Null));
-    StatusCode::OK
+    let partly = r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"older than a day"}}"#;
+    (StatusCode::OK, if collector.partly { partly } else { "{}" })
 }
 
 /// Spans by their ids, of everything that came.
@@ -178,10 +261,11 @@ fn spans(shared: &Shared) -> (usize, BTreeMap<String, Value>) {
     )
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
-    let _room = room().await;
-    let shared: Shared = Arc::new(Mutex::new(Collector { refuses: 2, ..Collector::default() }));
+/// A collector that listens, and a home whose coordinator sends to it.
+async fn stage(
+    collector: Collector,
+) -> Result<(Shared, tempfile::TempDir, tokio::task::JoinHandle<std::io::Result<()>>)> {
+    let shared: Shared = Arc::new(Mutex::new(collector));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let at = listener.local_addr()?;
     let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&shared));
@@ -189,6 +273,124 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
     let home = tempfile::tempdir()?;
     let config = format!("[telemetry]\notlp_endpoint = \"http://{at}\"\nservice_name = \"nightly\"\n");
     std::fs::write(home.path().join("docket.toml"), config)?;
+    Ok((shared, home, serving))
+}
+
+/// The span of a whole run, once it came.
+async fn root_of(shared: &Shared, run: docket_schema::ids::RunId) -> Result<()> {
+    let trace = run.0.simple().to_string();
+    until("a run's own span", async || {
+        let (_, all) = spans(shared);
+        all.values().any(|span| span["traceId"] == trace && span.get("parentSpanId").is_none()).then_some(())
+    })
+    .await
+}
+
+const SHORT: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// One that knows nobody, or is not there at all, is an error of whoever set it up: it is told of once, with what to do,
+/// and nothing is left out for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later() -> Result<()> {
+    let _room = room().await;
+    for (status, remedy) in [
+        (StatusCode::UNAUTHORIZED, "OTEL_EXPORTER_OTLP_HEADERS"),
+        (StatusCode::NOT_FOUND, "telemetry.otlp_endpoint"),
+    ] {
+        let refuses = Collector { refuses: usize::MAX, with: Some(status), ..Collector::default() };
+        let (shared, home, serving) = stage(refuses).await?;
+        let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+        let _worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+        let sample = Sample::new(&[("a.txt", "one\n")])?;
+        let script = sample.script(SHORT)?;
+        let script = script.to_str().context("UTF-8")?;
+        let (task, _) =
+            sample.submit(&coordinator, &["--model", "scripted:told", "--script", script]).await?;
+        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
+        until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
+        let said = coordinator.tail();
+        let told = said.lines().filter(|line| line.contains("traces are not sent")).collect::<Vec<_>>();
+        ensure!(told.len() == 1 && told[0].contains(remedy) && told[0].contains(status.as_str()), "{told:?}");
+        ensure!(!said.contains("are left out"), "{said}");
+        shared.lock().expect("whole").refuses = 0;
+        root_of(&shared, run).await?;
+        until("the good news", async || coordinator.tail().contains("traces are sent again").then_some(()))
+            .await?;
+        let history = coordinator.history(run).await?;
+        let own: Vec<&Envelope> = history.envelopes.iter().collect();
+        let trace = run.0.simple().to_string();
+        let came: BTreeSet<String> = spans(&shared)
+            .1
+            .into_iter()
+            .filter(|(_, span)| span["traceId"] == trace)
+            .map(|(id, _)| id)
+            .collect();
+        let whole = folded(&own, run)?;
+        let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+        let whole = export_request(&resource, &whole);
+        let whole = whole["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().context("spans")?;
+        let whole: BTreeSet<String> =
+            whole.iter().map(|span| span["spanId"].as_str().unwrap_or_default().to_owned()).collect();
+        ensure!(came == whole, "{came:?}\n{whole:?}");
+        serving.abort();
+        coordinator.end_and_check().await?;
+    }
+    Ok(())
+}
+
+/// What a backup holds was sent when it happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_in_the_logs_place_is_not_sent_again() -> Result<()> {
+    let _room = room().await;
+    let (shared, home, serving) = stage(Collector::default()).await?;
+    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("a.txt", "one\n")])?;
+    let script = sample.script(SHORT)?;
+    let script = script.to_str().context("UTF-8")?.to_owned();
+    let go = async |coordinator: &Coordinator| -> Result<docket_schema::ids::RunId> {
+        let worker = Worker::start(coordinator, &WorkerOptions::default()).await?;
+        let args = ["--model", "scripted:again", "--script", &script];
+        let (task, _) = sample.submit(coordinator, &args).await?;
+        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
+        root_of(&shared, run).await?;
+        worker.drain().await?;
+        Ok(run)
+    };
+    let kept = go(&coordinator).await?;
+    let aside = tempfile::tempdir()?;
+    let copy = aside.path().join("copy.db");
+    coordinator.docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.ok()?;
+    let lost = go(&coordinator).await?;
+    coordinator.end_and_check().await?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let restore = ["db", "restore", copy.to_str().context("UTF-8")?];
+    run(Tool::Docket, home.path(), &env, &restore).await?.ok()?;
+    let of = |run: docket_schema::ids::RunId| {
+        let trace = run.0.simple().to_string();
+        let collector = shared.lock().expect("whole");
+        let bodies = collector.bodies.iter();
+        bodies.filter(|body| body.to_string().contains(&trace)).count()
+    };
+    let (before, before_lost) = (of(kept), of(lost));
+    ensure!(before > 0 && before_lost > 0, "both were sent");
+    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    go(&coordinator).await?;
+    ensure!(of(kept) == before && of(lost) == before_lost, "sent again: {before} and {}", of(kept));
+    ensure!(coordinator.tail().contains("traces go on from its end"), "{}", coordinator.tail());
+    serving.abort();
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
+    let _room = room().await;
+    let (shared, home, serving) =
+        stage(Collector { refuses: 2, partly: true, ..Collector::default() }).await?;
     let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
     let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
     let sample = Sample::new(&[("a.txt", "SECRET-WORD\n")])?;
@@ -235,6 +437,20 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
     ensure!(!text.contains("SECRET-WORD"), "a span holds what was said or read");
     ensure!(text.contains("nightly"), "the service's name");
     read_by_its_types(&bodies).await?;
+    // A run that stands on that one's history says whose it is as well, though its own log does not.
+    let forked = coordinator.docket(&["fork", &run.to_string(), "--turn", "1", "--json"]).await?.ok()?;
+    let forked: Value = serde_json::from_str(&forked)?;
+    let trace = forked["run"].as_str().context("a run")?.replace('-', "");
+    let root = until("the fork's own span", async || {
+        let all = spans(&shared).1.into_values();
+        all.into_iter().find(|span| span.get("parentSpanId").is_none() && span["traceId"] == trace.as_str())
+    })
+    .await?;
+    ensure!(root["name"] == "invoke_agent react", "{root}");
+    for name in ["gen_ai.provider.name", "gen_ai.request.model"] {
+        ensure!(root["attributes"].to_string().contains(name), "{name}: {root}");
+    }
+    ensure!(coordinator.tail().contains("1 of them: older than a day"), "{}", coordinator.tail());
     serving.abort();
     coordinator.end_and_check().await
 }

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use docket_tests::docs::{Pages, broken_links};
+
 /// Lines of a file without its tests.
 const FILE_LINES_MAX: usize = 500;
 /// Files above the limit, with the length they may have. This list may only shrink.
@@ -225,4 +227,29 @@ fn the_map_holds_the_table_of_lease_ends() {
 fn the_map_is_short() {
     let lines = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map").lines().count();
     assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines, at most 200");
+}
+
+/// Every link of every Markdown file leads to a file that is there, and to a heading in it.
+#[test]
+fn links_lead_somewhere() {
+    // What is built or installed is not the project's.
+    const LEFT_OUT: [&str; 2] = ["target", "node_modules"];
+    let mut pages = Pages::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the tree").flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') && !LEFT_OUT.contains(&name.as_str()) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|end| end == "md") {
+                let from_root = path.strip_prefix(root()).expect("under the root").to_owned();
+                pages.insert(from_root, fs::read_to_string(&path).expect("UTF-8 text"));
+            }
+        }
+    }
+    assert!(pages.len() > 20, "{} pages", pages.len());
+    refuse("links that lead nowhere", broken_links(&pages, |path| root().join(path).exists()));
 }

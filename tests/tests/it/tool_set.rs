@@ -359,5 +359,5 @@ async fn a_result_that_was_made_shorter_keeps_both_ends_and_is_read_whole_by_its
     let whole = &said.iter().find(|(tool, _, _)| tool == "read_output").context("it is asked for")?.2;
     ensure!(whole.contains("turn 1 line 50 of"), "{whole}");
     home.docket(&["verify", &run]).await?.ok()?;
-    Ok(())
+    crate::golden::kept(home.home.path(), &run, "wide-shortened").await
 }

@@ -19,6 +19,7 @@ mod flow;
 mod follow;
 mod limits;
 mod memory;
+mod notifications;
 mod past;
 mod reports;
 mod retry;

@@ -24,12 +24,13 @@ pub(super) async fn at_hand<S: Blobs>(workspace: &Workspace, state: &RunState, b
                 view.more = view.more.saturating_add(1);
                 continue;
             }
-            let kind = workspace.base_manifest().entries.get(path).map(|entry| entry.kind);
-            let was = match kind {
+            let entry = workspace.base_manifest().entries.get(path);
+            let is_executable = entry.is_some_and(|entry| entry.mode & 0o111 != 0);
+            let was = match entry.map(|entry| entry.kind) {
                 None | Some(EntryKind::Dir) => Was::Nothing,
                 Some(EntryKind::Symlink) => Was::Opaque,
                 Some(EntryKind::File) => match workspace.base_objects().file(path).await {
-                    Ok(Some(bytes)) => Was::File(bytes),
+                    Ok(Some(bytes)) => Was::File(bytes, is_executable),
                     Ok(None) => Was::Nothing,
                     Err(_) => Was::Opaque,
                 },

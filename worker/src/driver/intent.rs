@@ -7,12 +7,12 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     run::{
         BlockedWhy, Compacted, Concluded, GateRequested, ModelRequested, PhaseChanged, RoleBegan, RunBlocked,
-        RunEnded, RunEvent, RunPaused, RunState, ToolRequested, is_outage,
+        RunEnded, RunEvent, RunOutcome, RunPaused, RunState, ToolRequested, is_outage,
     },
 };
 
 use crate::{
-    engine::{Act, Begins, Conclusion, Decision, ModelCall, usual_output_tokens},
+    engine::{Act, Begins, Conclusion, Decision, ModelCall, has_no_checks, usual_output_tokens},
     model::{Rendered, request_hash},
 };
 
@@ -94,10 +94,17 @@ pub fn announce(
         }
         Act::End { result, summary } => {
             let (result, summary) = (result.clone(), summary.clone());
-            events.push(RunEnded { result, summary, tree: state.tree, decision: Some(hash) }.into());
+            let unverified = result == RunOutcome::Succeeded && is_unverified(state);
+            let (tree, decision) = (state.tree, Some(hash));
+            events.push(RunEnded { result, summary, tree, unverified, decision }.into());
         }
     }
     events.into_iter().map(|event| (turn, event)).collect()
+}
+
+/// Whether a run has no check that could say whether its work is right.
+fn is_unverified(state: &RunState) -> bool {
+    state.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 0 && has_no_checks(state, pins))
 }
 
 /// How often in a row a run that is to rest now does so because its provider is away; 0 where something else is the

@@ -142,7 +142,10 @@ impl Driver {
                 let result = RunOutcome::Failed { why: FailureKind::Environment, message };
                 let tree = self.journal.state().tree;
                 let mut out = Outgoing::default();
-                out.push(self.journal.state().turn, RunEnded { result, summary: None, tree, decision: None });
+                out.push(
+                    self.journal.state().turn,
+                    RunEnded { result, summary: None, tree, unverified: false, decision: None },
+                );
                 self.journal.append_results(&out).await?;
                 Ok(RunExit::Done)
             }

@@ -149,7 +149,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     if let Some(question) = react::blocked_question(Some(said), false) {
         return Ok(seat::block(run, question, BlockedWhy::Model));
     }
-    Ok(match change_plan::steps_of(seat::words(said), &run.policies) {
+    Ok(match change_plan::steps_of(seat::words(said), &run.policies, pins.settings.role_rules > 0) {
         Ok(steps) => seat::conclude(run, vec![Fact::Planned { steps }, began(WRITE)]),
         Err(problem) => seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }]),
     })
@@ -318,6 +318,11 @@ fn checks_mended(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     let words = openings::for_mending("The final checks fail.", contents);
     let patch = Patch { role: CODER, about: format!("{MENDS}{path}"), path: &path, words };
     match patching::patched(run, pins, &patch)? {
+        // The summary first; all actions are done, and the checks come after it.
+        Patched::Done(_) if pins.settings.role_rules > 0 => {
+            let step = PlanStep { text: "mended: the final checks".to_owned(), kind: StepKind::Free };
+            Ok(seat::conclude(run, vec![summarized(run, &path, &step), began(WRITE)]))
+        }
         Patched::Done(_) => checked(run, pins),
         Patched::Unchanged(_) | Patched::GivenUp(_) => Ok(unmended(run, pins)),
     }

@@ -192,6 +192,12 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
     (brings && answer.role == Role::Assistant).then(|| answer.parts.iter().any(thought))
 }
 
+/// Whether nothing can verify what a run did: it has no check, neither its own nor its project's linters. That files
+/// parse says nothing of the work.
+pub(crate) fn has_no_checks(run: &RunState, pins: &RunStarted) -> bool {
+    verification::checks(run, pins).iter().all(crate::tools::is_syntax_check)
+}
+
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     vec![

@@ -67,18 +67,15 @@ pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> R
             if done.status != ToolStatus::Ok {
                 return Ok(Patched::GivenUp(words_of(done)));
             }
-            Err(seat::begin(run, Vec::new(), opening(run, patch, done)))
+            Err(seat::begin(run, Vec::new(), opening(run, pins, patch, done)))
         }
         Some(done) if at && applies(done) => {
             if done.status == ToolStatus::Ok {
                 return Ok(Patched::Done(done.content.clone()));
             }
-            let mut problem = words_of(done);
-            if work.tries + 1 >= TRIES_MAX
-                && let Some(refused) = done.tool.args["patch"].as_str()
-            {
-                problem.push_str(&format!("\nThe patch was:\n{refused}"));
-            }
+            let args = &done.tool.args;
+            let written = if pins.settings.role_rules > 0 { args["content"].as_str() } else { None };
+            let problem = with_refused(run, words_of(done), args["patch"].as_str().or(written));
             again(run, pins, patch, problem)
         }
         Some(_) | None if at => {
@@ -86,10 +83,21 @@ pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> R
             match read(patch.path, said) {
                 Ok(Some((tool, args))) => Err(seat::call(run, Vec::new(), vec![(tool, args)])),
                 Ok(None) => Ok(Patched::Unchanged(format!("{} needs no change", patch.path).into())),
-                Err(problem) => again(run, pins, patch, problem),
+                Err(problem) => {
+                    let refused = (pins.settings.role_rules > 0).then_some(said);
+                    again(run, pins, patch, with_refused(run, problem, refused))
+                }
             }
         }
         Some(_) | None => Err(seat::call(run, Vec::new(), vec![show(pins, patch)])),
+    }
+}
+
+/// What was wrong, with what was refused where the last try comes next.
+fn with_refused(run: &RunState, problem: String, refused: Option<&str>) -> String {
+    match refused.filter(|_| run.work.tries + 1 >= TRIES_MAX) {
+        Some(refused) => format!("{problem}\nThe patch was:\n{refused}"),
+        None => problem,
     }
 }
 
@@ -103,29 +111,80 @@ fn again(run: &RunState, pins: &RunStarted, patch: &Patch<'_>, problem: String) 
 }
 
 fn show(pins: &RunStarted, patch: &Patch<'_>) -> (&'static str, serde_json::Value) {
-    let role = pins.roles.iter().find(|role| role.name == patch.role);
-    // A token has three bytes or more.
-    let most = role.map_or(0, |role| role.context_tokens_max).saturating_mul(3);
+    let most = context_bytes_max(pins, patch.role);
     let path = patch.path.to_string();
     if most == 0 {
         return (tools::SHOW_FILE, json!({ "path": path }));
     }
     // Of a larger file the parts that the words speak of.
     let about: Vec<&str> = patch.words.iter().map(seat::words).collect();
+    // A quarter stays for what was refused and what was done before; the file has what the words leave of the rest.
+    let most = match pins.settings.role_rules {
+        0 => most,
+        _ => {
+            let words: u64 = fitted(&patch.words, most / 4).iter().map(bytes_of).sum();
+            (most - most / 4).saturating_sub(words).max(most / 4)
+        }
+    };
     (tools::SHOW_FILE, json!({ "path": path, "bytes_max": most, "about": about.join("\n") }))
 }
 
-fn opening(run: &RunState, patch: &Patch<'_>, shown: &Done) -> Begins {
-    let mut opening = patch.words.clone();
+/// How many bytes whoever patches may begin with (D8); 0 = no limit. A token has three bytes or more.
+fn context_bytes_max(pins: &RunStarted, role: &str) -> u64 {
+    let role = pins.roles.iter().find(|pinned| pinned.name == role);
+    role.map_or(0, |role| role.context_tokens_max).saturating_mul(3)
+}
+
+fn bytes_of(content: &Content) -> u64 {
+    match content {
+        Content::Text(text) => text.len() as u64,
+        Content::B64(bytes) => bytes.len() as u64,
+        Content::Blob(blob) => blob.bytes,
+    }
+}
+
+/// Words in so many bytes: of what is longer than what is left for it, the beginning and the end.
+fn fitted(words: &[Content], most: u64) -> Vec<Content> {
+    let mut left = most;
+    let fit = |content: &Content| {
+        let bytes = bytes_of(content);
+        let fitting = match content {
+            _ if bytes <= left => content.clone(),
+            Content::Text(text) => shortened(text, left).into(),
+            Content::B64(_) | Content::Blob(_) => {
+                format!("[{bytes} bytes, more than this role may begin with, are left out]").into()
+            }
+        };
+        left = left.saturating_sub(bytes);
+        fitting
+    };
+    words.iter().map(fit).collect()
+}
+
+/// A third of `most` from the beginning, and the rest from the end: that is where logs say what failed.
+fn shortened(text: &str, most: u64) -> String {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let head = text.floor_char_boundary(most / 3);
+    let tail = text.ceil_char_boundary(text.len().saturating_sub(most - most / 3)).max(head);
+    format!("{}\n[… {} bytes are left out …]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+fn opening(run: &RunState, pins: &RunStarted, patch: &Patch<'_>, shown: &Done) -> Begins {
+    // A quarter for what is to be done, one for what was refused and what was done before, the rest for the file.
+    let quarter = match (context_bytes_max(pins, patch.role), pins.settings.role_rules) {
+        (0, _) | (_, 0) => u64::MAX,
+        (most, _) => most / 4,
+    };
+    let mut opening = fitted(&patch.words, quarter);
     if let Some(summary) = run.work.summaries.get(patch.path) {
-        opening.push(format!("What was done to `{}` before: {summary}", patch.path).into());
+        let before = format!("What was done to `{}` before: {summary}", patch.path);
+        opening.extend(fitted(&[before.into()], quarter / 4));
     }
     opening.push(format!("The file `{}`, as it is:", patch.path).into());
     opening.push(shown.content.clone());
     if let Some(problem) = &run.work.problem {
-        opening.push(
-            format!("Your last patch could not be applied, and nothing was changed:\n{problem}").into(),
-        );
+        let problem = format!("Your last patch could not be applied, and nothing was changed:\n{problem}");
+        opening.extend(fitted(&[problem.into()], quarter / 4 * 3));
     }
     Begins { role: patch.role.to_owned(), about: patch.about.clone(), opening }
 }

@@ -24,6 +24,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     compaction_percent: 85,
     refuse_syntax_errors: false,
     mend_rules: 0,
+    role_rules: 0,
     syntax_check: false,
     trouble_rules: 0,
     check_rules: 0,

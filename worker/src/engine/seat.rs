@@ -9,7 +9,7 @@ use docket_schema::{
     content::Content,
     message::{CallId, StopReason, ToolUse},
     run::{
-        BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind,
+        BlockedWhy, CheckEnd, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind,
         ToolStatus, is_cut,
     },
 };
@@ -247,6 +247,12 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decis
             if checks.is_empty() { Ok(Checked::Passed) } else { Err(verification::check(run, pins, checks)) }
         }
     }
+}
+
+/// What the checks said of the work as it is. Where there is none, what an earlier round's said is of other work.
+pub(super) fn checks_of_round<'a>(run: &'a RunState, pins: &RunStarted) -> &'a [CheckEnd] {
+    let are_old = pins.settings.role_rules > 0 && verification::checks(run, pins).is_empty();
+    if are_old { &[] } else { &run.work.checks }
 }
 
 /// Whether a person said what no model has read: whoever would end the run hears it first.

@@ -223,7 +223,7 @@ fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     if run.work.checked.is_none() && !checks.is_empty() {
         return Ok(verification::check(run, pins, checks));
     }
-    let report = cards::test_report(run);
+    let report = cards::test_report(run, pins);
     let (verdict, reason) = cards::tests_pass(run, &report);
     let report = artifact(TEST_REPORT, &report);
     match verdict {
@@ -251,7 +251,7 @@ fn reviewed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
             return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
         }
         // What policy hides is no part of the card, and small for nobody.
-        let is_trivial = cards::is_trivial(&card) && permission::unseen(run).is_empty();
+        let is_trivial = cards::is_trivial(&card, pins) && permission::unseen(run).is_empty();
         if !is_trivial && run.work.role.as_deref() != Some(REVIEWER) {
             let nth = run.work.roles_begun.get(REVIEWER).map_or(1, |begun| begun + 1);
             let opening = openings::reviewer(run, pins, &card, &shown.content);

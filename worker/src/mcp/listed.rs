@@ -44,6 +44,15 @@ pub(crate) async fn list(
         let mut tools = held.answer.map_err(|error| (name.clone(), error))?;
         // In an order of our own: the same tools make the same prompt.
         tools.sort_by(|a, b| a.name.cmp(&b.name));
+        let listed_twice = |tool: &mut Tool, before: &mut Tool| {
+            let same = tool.name == before.name;
+            if same {
+                let tool = &*tool.name;
+                tracing::warn!(server = %name, tool, "a tool is listed twice: the first is offered");
+            }
+            same
+        };
+        tools.dedup_by(listed_twice);
         let offered = tools.into_iter().filter(|tool| server.offers(&tool.name));
         for tool in offered.take(TOOLS_MAX) {
             match listed(name, tool) {

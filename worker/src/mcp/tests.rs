@@ -18,7 +18,7 @@ const SERVER: &str = r#"
 import json, os, sys, time
 LOOKS = {"readOnlyHint": True}
 TOOLS = [("count", LOOKS), ("note", {"idempotentHint": True}), ("fail", {}), ("hang", {}), ("die", {}), ("flood", {}),
-         ("endless", {}), ("garbage", {}), ("env", LOOKS), ("not a name", {})]
+         ("endless", {}), ("garbage", {}), ("env", LOOKS), ("not a name", {}), ("note", LOOKS)]
 def answer(method, params):
     if method == "initialize":
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},

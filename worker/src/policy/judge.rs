@@ -26,7 +26,7 @@ pub struct Judgement {
 }
 
 /// The rule of a policy without one that speaks.
-const DEFAULT: &str = "default";
+pub const DEFAULT: &str = "default";
 
 /// Holds `tool` against all of `policies`. Without any it is allowed.
 #[must_use]

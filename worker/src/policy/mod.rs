@@ -15,7 +15,7 @@ mod tests;
 mod unit;
 
 pub use glob::PathGlob;
-pub use judge::{Judgement, judge};
+pub use judge::{DEFAULT, Judgement, judge};
 pub use load::{check, read};
 pub use network::{network, told};
 pub(crate) use pattern::is_like;

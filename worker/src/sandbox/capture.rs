@@ -80,7 +80,11 @@ impl<R: AsyncRead + Unpin> Capture<R> {
     /// One read. Cancel-safe: what was read is kept in the same poll.
     pub(super) async fn step(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
-        let read = pipe.read(&mut self.chunk).await?;
+        let read = match pipe.read(&mut self.chunk).await {
+            // Its other end was closed with something unread in it: an init that was ended before it began.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            read => read?,
+        };
         self.take(read);
         Ok(())
     }
@@ -140,6 +144,25 @@ mod tests {
             capture.step().await.unwrap();
         }
         capture.finish()
+    }
+
+    /// What an init did not read when the kernel ended it for memory, say.
+    #[tokio::test]
+    async fn an_end_that_was_closed_with_something_unread_is_an_end() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        io::Write::write_all(&mut &ours, b"orders").unwrap();
+        drop(theirs);
+        ours.set_nonblocking(true).unwrap();
+        let mut raw = &ours;
+        let reset = io::Read::read(&mut raw, &mut [0; 8]).map_err(|error| error.kind());
+        assert_eq!(reset, Err(io::ErrorKind::ConnectionReset), "control");
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        io::Write::write_all(&mut &ours, b"orders").unwrap();
+        drop(theirs);
+        ours.set_nonblocking(true).unwrap();
+        let mut capture = Capture::new(Some(tokio::net::UnixStream::from_std(ours).unwrap()), 100);
+        capture.step().await.unwrap();
+        assert!(!capture.open());
     }
 
     #[tokio::test]

@@ -42,8 +42,8 @@ const OPEN_LOOKED_AT_MAX: usize = 4096;
 /// Longer than any run lasts. Between its calls a run's group is empty, so that alone says nothing.
 const FOREIGN_AGE_MIN: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long a group may keep its remover waiting.
-const REMOVE_TRIES: u32 = 100;
+/// How long a group may keep its remover waiting: two seconds, on a machine that has no time to end a process.
+const REMOVE_TRIES: u32 = 2000;
 const REMOVE_WAIT: Duration = Duration::from_millis(1);
 
 /// Where groups can be made.

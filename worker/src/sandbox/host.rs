@@ -1,6 +1,6 @@
 //! What this host can give, and what a sandbox on it was really given.
 
-use std::{fs, io, path::PathBuf, process::Stdio, sync::OnceLock};
+use std::{fs, io, os::unix::process::CommandExt as _, path::PathBuf, process::Stdio, sync::OnceLock};
 
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
@@ -251,6 +251,35 @@ fn ask(init: &InitProgram) -> io::Result<ProbeAnswer> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
+        // A Ctrl-C is for docket; it would have the host look as if it had no walls.
+        .process_group(0)
         .output()?;
+    if !out.status.success() {
+        return Err(io::Error::other(format!("it ended with {}", out.status)));
+    }
     Ok(serde_json::from_slice(&out.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> InitProgram {
+        InitProgram { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
+    }
+
+    /// As when somebody ends `docket up` in its first moment.
+    #[test]
+    fn a_ctrl_c_of_the_terminal_does_not_reach_the_probe() {
+        let tells_group =
+            r#"read -r _ _ _ _ group _ < /proc/self/stat; printf '{"namespaces":[],"seccomp":%d}' "$group""#;
+        let answer = ask(&shell(tells_group)).expect("the shell answers");
+        assert_ne!(answer.seccomp, nix::unistd::getpgrp().as_raw());
+    }
+
+    #[test]
+    fn a_probe_that_died_is_told_as_that() {
+        let error = ask(&shell("kill -KILL $$")).expect_err("it answered nothing").to_string();
+        assert!(error.contains("SIGKILL"), "{error}");
+    }
 }

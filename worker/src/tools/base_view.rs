@@ -11,8 +11,8 @@ use docket_schema::content::WorkPath;
 pub enum Was {
     /// Nothing.
     Nothing,
-    /// A file.
-    File(Bytes),
+    /// A file, and whether it could be executed.
+    File(Bytes, bool),
     /// Something that has no text to be compared, or that cannot be read now.
     Opaque,
 }

@@ -43,7 +43,7 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     let mut changes = Changes { more: context.base.more, ..Changes::default() };
     let (mut text, mut unshown) = (String::new(), Vec::new());
     for (path, was) in &context.base.before {
-        let Some((change, diff)) = compared(context, path, was) else { continue };
+        let Some((change, mode, diff)) = compared(context, path, was) else { continue };
         let (added, removed) = counted(&diff);
         changes.files.push(FileDiff { path: path.clone(), change, added, removed });
         for hunk in diff.lines().filter_map(|line| hunk(path, line)) {
@@ -55,7 +55,10 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
         }
         let shown = match args.leave_out.contains(&path.to_string()) {
             true => format!("{path}: changed; policy lets nobody read it here\n"),
-            false => shown(path, change, &diff),
+            false => {
+                mode.map(|mode| mode_words(path, mode)).unwrap_or_default()
+                    + &shown(path, (change, mode), &diff)
+            }
         };
         if text.len() + shown.len() > TEXT_BYTES_MAX {
             unshown.push(path.to_string());
@@ -76,22 +79,35 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     outcome
 }
 
-/// What happened to a file, with its diff; none where it is as it was.
-fn compared(context: ToolContext<'_>, path: &WorkPath, was: &Was) -> Option<(FileChanged, String)> {
-    let opaque = Some((FileChanged::Opaque, String::new()));
-    let now = match load(context.root, path) {
+/// What happened to a file, whether it can be executed where that changed, and its diff; none where it is as it was.
+fn compared(
+    context: ToolContext<'_>,
+    path: &WorkPath,
+    was: &Was,
+) -> Option<(FileChanged, Option<bool>, String)> {
+    let loaded = load(context.root, path);
+    let is_executable = loaded.as_ref().is_ok_and(|now| now.mode & 0o111 != 0);
+    let mode = match (was, &loaded) {
+        (Was::File(_, before), Ok(_)) if *before != is_executable => Some(is_executable),
+        (Was::Nothing, Ok(_)) if is_executable => Some(true),
+        _ => None,
+    };
+    let opaque = Some((FileChanged::Opaque, mode, String::new()));
+    let now = match loaded {
         Ok(loaded) => Some(loaded.bytes),
         Err(FileError::Missing(_)) => None,
         Err(_) => return opaque,
     };
     let before = match was {
         Was::Nothing => None,
-        Was::File(bytes) => Some(bytes.as_ref()),
+        Was::File(bytes, _) => Some(bytes.as_ref()),
         Was::Opaque => return opaque,
     };
     let change = match (before, now.as_deref()) {
         (None, None) => return None,
-        (Some(before), Some(now)) if before == now => return None,
+        (Some(before), Some(now)) if before == now => {
+            return mode.map(|mode| (FileChanged::Modified, Some(mode), String::new()));
+        }
         (None, Some(_)) => FileChanged::Added,
         (Some(_), None) => FileChanged::Removed,
         (Some(_), Some(_)) => FileChanged::Modified,
@@ -102,17 +118,26 @@ fn compared(context: ToolContext<'_>, path: &WorkPath, was: &Was) -> Option<(Fil
             // Struck out before anything is cut: half a secret has no shape.
             let seen = |text: &str| context.settings.redactor.text(text).into_owned();
             let (before, now) = (seen(&before), seen(&now));
-            Some((change, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
+            Some((change, mode, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
         }
         // That it was made or is gone is told nevertheless.
         _ if change == FileChanged::Modified => opaque,
-        _ => Some((change, String::new())),
+        _ => Some((change, mode, String::new())),
     }
 }
 
+/// That a file can be executed now, or cannot any more.
+fn mode_words(path: &WorkPath, is_executable: bool) -> String {
+    let now = if is_executable { "can be executed now" } else { "cannot be executed any more" };
+    format!("{path}: {now}\n")
+}
+
 /// A file's difference as far as it is shown.
-fn shown(path: &WorkPath, change: FileChanged, diff: &str) -> String {
+fn shown(path: &WorkPath, (change, mode): (FileChanged, Option<bool>), diff: &str) -> String {
     if diff.is_empty() {
+        if change == FileChanged::Modified && mode.is_some() {
+            return String::new();
+        }
         return format!("{path}: {}\n", words(change));
     }
     let head = match change {
@@ -182,12 +207,12 @@ mod tests {
         let mut w = Workspace::new(&[("a.py", "one\n2\nthree\n"), ("new.py", "x\n"), ("same", "s\n")]);
         w.write("b.bin", b"\0\x01\x02");
         for (name, was) in [
-            ("a.py", Was::File("one\ntwo\nthree\n".into())),
+            ("a.py", Was::File("one\ntwo\nthree\n".into(), false)),
             ("new.py", Was::Nothing),
-            ("same", Was::File("s\n".into())),
-            ("gone.py", Was::File("g\nh\n".into())),
+            ("same", Was::File("s\n".into(), false)),
+            ("gone.py", Was::File("g\nh\n".into(), false)),
             ("never.py", Was::Nothing),
-            ("b.bin", Was::File("\0\0".into())),
+            ("b.bin", Was::File("\0\0".into(), false)),
         ] {
             w.base.before.insert(path(name), was);
         }
@@ -211,6 +236,29 @@ mod tests {
         let Hunk { old_start, old_lines, new_start, new_lines, .. } = changes.hunks[0];
         assert_eq!((old_start, old_lines, new_start, new_lines), (1, 3, 1, 3));
         assert!(out.text().contains("-two\n+2\n") && out.text().contains("b.bin: changed"), "{}", out.text());
+    }
+
+    #[test]
+    fn what_can_be_executed_now_is_a_change() {
+        let mut w =
+            Workspace::new(&[("run.sh", "x\n"), ("was.sh", "y\n"), ("both.sh", "2\n"), ("new.sh", "z\n")]);
+        for (name, mode, was) in [
+            ("run.sh", 0o755, Was::File("x\n".into(), false)),
+            ("was.sh", 0o644, Was::File("y\n".into(), true)),
+            ("both.sh", 0o755, Was::File("1\n".into(), false)),
+            ("new.sh", 0o755, Was::Nothing),
+        ] {
+            w.chmod(name, mode);
+            w.base.before.insert(path(name), was);
+        }
+        let out = w.call(NAME, json!({}));
+        let changes = out.facts.diff.clone().expect("changes");
+        assert_eq!(changes.files.len(), 4, "{changes:?}");
+        for told in ["run.sh: can be executed now\n", "was.sh: cannot be executed any more\n", "-1\n+2\n"] {
+            assert!(out.text().contains(told), "{told}: {}", out.text());
+        }
+        assert!(out.text().contains("both.sh: can be") && out.text().contains("new.sh: can be"));
+        assert!(!out.text().contains("it is no text"), "{}", out.text());
     }
 
     #[test]

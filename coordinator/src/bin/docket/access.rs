@@ -144,7 +144,7 @@ impl Access {
         if let Some(file) = file.map(|file| std::path::Path::new(file.trim_start_matches("//")))
             && !file.is_file()
         {
-            let message = format!("there is no database {}", file.display());
+            let message = format!("there is no database {}; check --store, or DATABASE_URL", file.display());
             return Err(Failure::new(Exit::Usage, message));
         }
         Self::here(cx, None).await

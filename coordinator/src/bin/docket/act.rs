@@ -16,8 +16,8 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     filter::FilterArgs,
+    progress::Progress,
     ps, resolve,
-    run::spinner,
 };
 
 /// Refusals that are told one by one.
@@ -231,14 +231,14 @@ async fn filtered(cx: &Context, client: &Client, request: BulkRequest, args: &Me
             return Err(Failure::new(Exit::Failed, "nothing was done"));
         }
     }
-    let bar = spinner();
+    let progress = Progress::counting(cx, "tasks");
     let mut told = Told::new(cx, request.act);
     pages(client, request, |page| {
         told.page(page);
-        bar.set_message(format!("{} tasks", told.done + told.refused));
+        progress.at((told.done + told.refused) as u64);
     })
     .await?;
-    bar.finish_and_clear();
+    drop(progress);
     Ok(told.end())
 }
 

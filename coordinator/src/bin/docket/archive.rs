@@ -9,7 +9,6 @@ use docket_schema::{
     },
 };
 use docket_worker::client::Client;
-use indicatif::ProgressBar;
 
 use crate::{
     access::{Access, Need},
@@ -17,6 +16,7 @@ use crate::{
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Failure, Outcome},
+    progress::Progress,
     resolve,
 };
 
@@ -70,6 +70,9 @@ enum What {
 
 /// What is brought back.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket archive restore 3f9c01ab 8e780b78
+  docket archive restore --batch todo")]
 struct RestoreArgs {
     /// Tasks or runs that are archived
     #[arg(value_name = "ID", required_unless_present = "batch")]
@@ -81,6 +84,9 @@ struct RestoreArgs {
 
 /// Which archived tasks.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket archive list
+  docket archive list --title '*rounding*' --queue ci")]
 struct ListArgs {
     /// Only tasks of this queue
     #[arg(long, value_name = "QUEUE")]
@@ -121,7 +127,7 @@ async fn archive(cx: &Context, client: &Client, args: &Args) -> Outcome<()> {
         return Err(Failure::new(Exit::Usage, "say how old: --older-than 90d"));
     };
     let mut all = ArchiveResponse { archived: Vec::new(), kept: Vec::new(), next: None };
-    let bar = ProgressBar::new_spinner();
+    let progress = Progress::counting(cx, "tasks");
     loop {
         let request = ArchiveRequest {
             older_than_ms,
@@ -137,36 +143,37 @@ async fn archive(cx: &Context, client: &Client, args: &Args) -> Outcome<()> {
         all.kept.extend(page.kept);
         let stands_still = page.next == all.next;
         all.next = page.next;
-        bar.set_message(format!("{} families", all.archived.len()));
-        bar.tick();
+        progress.at(all.archived.iter().map(|family| family.tasks).sum());
         if all.next.is_none() || stands_still {
             break;
         }
     }
-    bar.finish_and_clear();
+    drop(progress);
     if cx.json() {
         display::say_json(&serde_json::json!({
             "dry_run": args.dry_run, "archived": all.archived, "kept": all.kept,
         }));
     } else {
-        say(&all, args.dry_run);
+        say(cx, &all, args.dry_run);
     }
     Ok(())
 }
 
-fn say(all: &ArchiveResponse, dry_run: bool) {
+fn say(cx: &Context, all: &ArchiveResponse, dry_run: bool) {
     let sum = |of: fn(&docket_schema::wire::FamilyArchived) -> u64| all.archived.iter().map(of).sum::<u64>();
     let (tasks, runs, events) = (sum(|f| f.tasks), sum(|f| f.runs), sum(|f| f.events));
     let counts = format!("{tasks} tasks with {runs} runs and {events} events");
-    display::say(&match (all.archived.is_empty(), dry_run) {
+    let said = match (all.archived.is_empty(), dry_run) {
         (true, _) => "nothing is old enough to be archived".to_owned(),
         (false, true) => format!("{counts} would be archived"),
         (false, false) => {
             format!("{counts} are archived in {} files, {} bytes", all.archived.len(), sum(|f| f.bytes))
         }
-    });
+    };
+    display::say(&cx.screen.prose(&said));
     for FamilyKept { task, why } in all.kept.iter().take(KEPT_SHOWN) {
-        display::say(&display::line(&format!("  task {} stays: {why}", task.short())));
+        let said = format!("  task {} stays: {why}", task.short());
+        display::say(&cx.screen.prose(&display::line(&said)));
     }
     if all.kept.len() > KEPT_SHOWN {
         display::say(&format!("  and {} more; --json lists all", all.kept.len() - KEPT_SHOWN));
@@ -243,10 +250,10 @@ async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<(
             streams
         }
     };
-    let bar = ProgressBar::new(streams.len() as u64);
+    let progress = Progress::of(cx, streams.len() as u64, "tasks");
     let mut all: Vec<RestoreResponse> = Vec::new();
     for stream in &streams {
-        bar.inc(1);
+        progress.add(1);
         let came_along = all.iter().any(|back| match stream {
             StreamId::Task(task) => back.tasks.contains(task),
             StreamId::Run(run) => back.runs.contains(run),
@@ -260,13 +267,13 @@ async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<(
             // Somebody else was faster.
             Err(error) if args.batch.is_some() && error.code() == Some(ProblemCode::NotFound) => {}
             Err(error) => {
-                bar.finish_and_clear();
+                drop(progress);
                 tell_back(cx, &all);
                 return Err(error.into());
             }
         }
     }
-    bar.finish_and_clear();
+    drop(progress);
     tell_back(cx, &all);
     Ok(())
 }

@@ -164,6 +164,8 @@ pub(crate) enum Command {
     Limit(crate::limit::Args),
     /// What runs remember beyond themselves: list, show, delete
     Memory(crate::memory::Args),
+    /// Who is told of what needs them, and what became of it: list, try, retry
+    Notify(crate::notify::Args),
     /// Tasks that come again and again: add, list, pause, run one
     Schedule(crate::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
@@ -391,6 +393,10 @@ mod tests {
             "docket ps --watch=0",
             "docket gc --untouched-for 1h",
             "docket gc --untouched-for soon",
+            "docket notify retry",
+            "docket notify retry abc --all",
+            "docket notify list --state lost",
+            "docket notify list --limit 0",
         ];
         for line in bad {
             let error = Cli::try_parse_from(line.split(' ')).expect_err(line);

@@ -22,8 +22,8 @@ use crate::{
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Failure, Outcome},
+    progress::Progress,
     ps,
-    run::spinner,
     signals::Stop,
 };
 
@@ -208,34 +208,32 @@ fn rest_ms(view: &BatchView) -> Option<u64> {
 async fn wait(cx: &Context, access: &Access, text: &str) -> Outcome {
     let first = read(&access.client, text).await?;
     let stop = Stop::listen()?;
-    let bar = spinner();
+    let progress = Progress::waiting(cx);
     let began = Instant::now();
     let mut view = first;
     let settled = |view: &BatchView| count(view, TaskState::is_ended) + view.waiting_for_people();
     while settled(&view) < view.tasks {
         let left =
             rest_ms(&view).map(|ms| format!(", about {} left", display::duration(ms))).unwrap_or_default();
-        bar.set_message(format!(
+        progress.say(format!(
             "{} of {} ended, {} running{left}",
             count(&view, TaskState::is_ended),
             view.tasks,
             count(&view, |state| state == TaskState::Running)
         ));
         if access.is_alone() && began.elapsed() > LOOK * 2 {
-            bar.finish_and_clear();
             let message = "nobody works here now; `docket up` starts workers, and then this waits for them";
             return Err(Failure::new(Exit::Failed, message));
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             () = stop.drain.cancelled() => {
-                bar.finish_and_clear();
                 return Err(Failure::new(Exit::Failed, "interrupted; the batch goes on"));
             }
         }
         view = read(&access.client, text).await?;
     }
-    bar.finish_and_clear();
+    drop(progress);
     show(cx, &view);
     let completed = count(&view, |state| state == TaskState::Completed);
     Ok(if completed == view.tasks { Exit::Ok } else { Exit::Failed })
@@ -284,7 +282,8 @@ fn show(cx: &Context, view: &BatchView) {
         return;
     }
     let name = view.name.clone().map(|name| format!("{name}  ")).unwrap_or_default();
-    display::say(&display::line(&format!("batch {name}{}", view.id)));
+    let tell = |text: &str| display::say(&cx.screen.prose(text));
+    tell(&display::line(&format!("batch {name}{}", view.id)));
     let states: Vec<String> = view
         .states
         .iter()
@@ -294,8 +293,8 @@ fn show(cx: &Context, view: &BatchView) {
         0 => String::new(),
         count => format!("; {count} of them archived"),
     };
-    display::say(&format!("{}: {}{archived}", display::count(view.tasks, "task"), states.join(", ")));
-    display::say(&format!(
+    tell(&format!("{}: {}{archived}", display::count(view.tasks, "task"), states.join(", ")));
+    tell(&format!(
         "{}, {} failed, {} crashed; {}",
         display::count(view.runs, "run"),
         view.failures,
@@ -303,24 +302,20 @@ fn show(cx: &Context, view: &BatchView) {
         budget::used_words(&view.used)
     ));
     if !view.budget.is_none() {
-        display::say(&display::line(&format!("budget: {}", budget::words(&view.budget, &view.used))));
+        tell(&display::line(&format!("budget: {}", budget::words(&view.budget, &view.used))));
     }
     if let Some(oldest) = &view.oldest_running {
         let age = display::duration(now.ms_since(oldest.since));
-        display::say(&format!("running for the longest: task {}, {age}", oldest.task.short()));
+        tell(&format!("running for the longest: task {}, {age}", oldest.task.short()));
     }
     if let Some(ms) = rest_ms(view) {
         display::say(&format!("about {} left, at the rate so far", display::duration(ms)));
     }
-    waits(view).iter().for_each(|line| display::say(&display::line(line)));
+    waits(view).iter().for_each(|line| tell(&display::line(line)));
     for said in &view.messages {
         let message: String = said.message.split_whitespace().collect::<Vec<_>>().join(" ");
         let message: String = message.chars().take(MESSAGE_CHARS).collect();
-        display::say(&display::line(&format!(
-            "{:>6}  {message}  (as task {})",
-            said.count,
-            said.task.short()
-        )));
+        tell(&display::line(&format!("{:>6}  {message}  (as task {})", said.count, said.task.short())));
     }
 }
 

@@ -27,9 +27,10 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, Outcome},
+    progress::Progress,
     resolve,
     roles::{self, RoleModel},
-    run, show,
+    show,
     signals::Stop,
     submit::{complexity, dollars, effort, model, period, temperature, work_path},
 };
@@ -163,7 +164,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         false
     } else {
         tokio::select! {
-            waited = wait(&access.client, batch) => waited.map(|()| true)?,
+            waited = wait(&cx, &access.client, batch) => waited.map(|()| true)?,
             () = stop.drain.cancelled() => false,
         }
     };
@@ -217,19 +218,16 @@ async fn batch_of(client: &Client, batch: BatchId) -> Outcome<Vec<TaskRecord>> {
 }
 
 /// Until every task of the batch has ended or waits for a person.
-async fn wait(client: &Client, batch: BatchId) -> Outcome<()> {
-    let bar = run::spinner();
+async fn wait(cx: &Context, client: &Client, batch: BatchId) -> Outcome<()> {
+    let progress = Progress::of(cx, 0, "tasks");
     loop {
         let tasks = batch_of(client, batch).await?;
         let count = |is: &dyn Fn(TaskState) -> bool| tasks.iter().filter(|task| is(task.state)).count();
         let settled = count(&is_settled);
-        bar.set_message(format!(
-            "{settled} of {} done, {} running",
-            tasks.len(),
-            count(&|state| state == TaskState::Running)
-        ));
+        progress.total(tasks.len() as u64);
+        progress.at(settled as u64);
+        progress.say(format!("{} running", count(&|state| state == TaskState::Running)));
         if settled == tasks.len() {
-            bar.finish_and_clear();
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;
@@ -238,9 +236,12 @@ async fn wait(client: &Client, batch: BatchId) -> Outcome<()> {
 
 async fn tell(cx: &Context, client: &Client, batch: Option<BatchId>, tasks: &[TaskId]) -> Outcome {
     let mut tries = Vec::with_capacity(tasks.len());
+    let progress = Progress::of(cx, tasks.len() as u64, "tasks");
     for task in tasks {
         tries.push(tried(client, *task).await?);
+        progress.add(1);
     }
+    drop(progress);
     if cx.json() {
         display::say_json(&shown::json(batch.map(|batch| batch.to_string()), &tries));
     } else {

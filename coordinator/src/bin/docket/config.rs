@@ -25,6 +25,7 @@ use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 mod amounts;
 mod archive;
 mod keys;
+mod notify;
 mod roles;
 mod server;
 mod telemetry;
@@ -32,6 +33,7 @@ mod telemetry;
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
 pub(crate) use archive::{ArchiveConfig, BlobsConfig, time};
 use keys::{KEYS, Key, number};
+pub(crate) use notify::{NotifyTarget, SECRET, SecretAt, To, key_of, secrets_in};
 pub(crate) use roles::TeamConfig;
 pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 pub(crate) use telemetry::TelemetrySettings;
@@ -90,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) mcp: BTreeMap<String, McpServer>,
     /// How results are handed over.
     pub(crate) delivery: DeliverySettings,
+    /// The file's `[[notify]]`: who is told of what needs them.
+    pub(crate) notify: Vec<NotifyTarget>,
 }
 
 /// How results are handed over. Of the user's own settings alone: a repository says nothing here.
@@ -136,6 +140,7 @@ impl Default for Config {
             policy: None,
             mcp: BTreeMap::new(),
             delivery: DeliverySettings::default(),
+            notify: Vec::new(),
             telemetry: TelemetrySettings::default(),
         }
     }
@@ -144,6 +149,31 @@ impl Default for Config {
 /// All settings.
 fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS).chain(&telemetry::KEYS)
+}
+
+/// A setting in words, for the reference.
+#[cfg(test)]
+pub(crate) struct KeyWords {
+    /// Section and name in the file.
+    pub(crate) name: &'static str,
+    /// Name in the environment.
+    pub(crate) env: &'static str,
+    /// What is allowed.
+    pub(crate) allowed: &'static str,
+}
+
+/// All settings, in words.
+#[cfg(test)]
+pub(crate) fn key_words() -> impl Iterator<Item = KeyWords> {
+    keys().map(|key| KeyWords { name: key.name, env: key.env, allowed: key.allowed })
+}
+
+/// Whether a setting is this where nobody says anything.
+#[cfg(test)]
+pub(crate) fn is_default(name: &str, value: &str) -> bool {
+    let mut config = Config::default();
+    let set = keys().find(|key| key.name == name).and_then(|key| (key.set)(&mut config, value));
+    set.is_some() && format!("{config:?}") == format!("{:?}", Config::default())
 }
 
 impl Config {
@@ -200,6 +230,10 @@ impl Config {
             fail(format!("line {line} is not TOML ({})", error.message()))
         })?;
         for (section, value) in table {
+            if section == "notify" {
+                self.notify = notify::read(value).map_err(fail)?;
+                continue;
+            }
             let toml::Value::Table(values) = value else {
                 return Err(fail(format!("`{section}` must stand in a section: {}", sections())));
             };
@@ -254,10 +288,12 @@ impl Config {
         docket_worker::mcp::given(&self.mcp, |name| std::env::var(name).ok())
     }
 
-    /// Values of the variables that are named as secret, or given to MCP servers, as far as they are set here.
-    fn hidden(&self) -> impl Iterator<Item = String> {
+    /// Values of the variables that are named as secret, or given to MCP servers, and secrets that receivers are told
+    /// by, as far as they are set here.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = String> {
         let named = self.redact.iter().filter_map(|name| std::env::var(name).ok());
-        named.chain(self.mcp_env().0.into_values())
+        let told = self.notify.iter().flat_map(NotifyTarget::hidden);
+        named.chain(self.mcp_env().0.into_values()).chain(told)
     }
 
     /// What a coordinator strikes out of what people write.
@@ -282,7 +318,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [policy], \
+    "[run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], \
      [mcp.NAME], [prices.\"PROVIDER:MODEL\"]"
 }
 

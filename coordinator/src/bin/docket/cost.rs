@@ -14,6 +14,7 @@ use crate::{
     display::{self, Cell, Table},
     fail::{Exit, Outcome},
     filter::{Instant, instant},
+    progress::Progress,
     resolve::{self, Named},
 };
 
@@ -105,7 +106,7 @@ fn week(text: &str) -> Result<WeekTyped, String> {
 /// Tells it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
-    let found = found(&access.client, &args).await;
+    let found = found(&cx, &access.client, &args).await;
     access.close().await?;
     let runs = found?;
     let by = if args.jsonl { By::Call } else { args.by };
@@ -122,11 +123,12 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-async fn found(client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
+async fn found(cx: &Context, client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
+    let progress = Progress::counting(cx, "runs");
     let query = CostQuery { calls: args.jsonl || args.by == By::Call, ..CostQuery::default() };
     let Some(id) = &args.id else {
         // What was given away is of the same batch, and its calls have their own time.
-        return pages(client, window(client, args, query).await?).await;
+        return pages(&progress, client, window(client, args, query).await?).await;
     };
     let (of, runs) = match resolve::named(client, id).await? {
         Named::Run(run) => (CostQuery { run: Some(run), ..query.clone() }, vec![run]),
@@ -135,9 +137,10 @@ async fn found(client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
             (CostQuery { task: Some(task), ..query.clone() }, runs)
         }
     };
-    let mut found = pages(client, of).await?;
+    let mut found = pages(&progress, client, of).await?;
     for child in children::below(client, &runs).await? {
-        found.extend(pages(client, CostQuery { task: Some(child.view.task.id), ..query.clone() }).await?);
+        let of = CostQuery { task: Some(child.view.task.id), ..query.clone() };
+        found.extend(pages(&progress, client, of).await?);
     }
     Ok(found)
 }
@@ -157,10 +160,11 @@ async fn window(client: &Client, args: &Args, query: CostQuery) -> Outcome<CostQ
     Ok(CostQuery { from: Some(week.begins_at()), until: Some(week.ends_at()), ..query })
 }
 
-async fn pages(client: &Client, mut query: CostQuery) -> Outcome<Vec<RunCost>> {
+async fn pages(progress: &Progress, client: &Client, mut query: CostQuery) -> Outcome<Vec<RunCost>> {
     let mut runs = Vec::new();
     loop {
         let page = client.cost(&query).await?;
+        progress.add(page.runs.len() as u64);
         runs.extend(page.runs);
         match page.next {
             Some(next) => query.after = Some(next),
@@ -242,7 +246,7 @@ fn show(cx: &Context, report: &CostReport) {
         dollars(savings.strong_nusd),
         savings.assumes
     );
-    display::say(&display::line(&text));
+    display::say(&cx.screen.prose(&display::line(&text)));
 }
 
 #[cfg(test)]

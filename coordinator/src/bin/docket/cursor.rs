@@ -2,7 +2,7 @@
 //!
 //! The place alone would be of another log where a backup took the database's place, or where the home was pointed at
 //! another store: behind it nothing, or other tasks. So the event's hash stands beside it, and is looked for before the
-//! place is believed. Where it is not there all is read from the first event on.
+//! place is believed. What is done where it is not there, whoever keeps it says.
 
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,17 @@ impl std::fmt::Display for Mark {
     }
 }
 
+/// What a log has at a place that was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The event that stood there.
+    Same(Mark),
+    /// Nothing there, and later ones: it was archived.
+    Beyond(Mark),
+    /// Another event, or the log ends before: a backup took its place, or it is another store's.
+    Another(Mark),
+}
+
 /// A file in the home, and what is done up to there.
 pub(crate) struct Cursor {
     path: PathBuf,
@@ -62,22 +73,33 @@ impl Cursor {
         self.written.is_some()
     }
 
-    /// Where to read on: the place that was kept, if this log has that event there; else the begin.
-    pub(crate) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
+    /// What this log has where the place was kept.
+    pub(crate) async fn found(&self, client: &Client) -> Result<Found, ClientError> {
         let Some(kept) = self.written.filter(|mark| mark.position > Position(0)) else {
-            return Ok(Mark::BEGIN);
+            return Ok(Found::Same(Mark::BEGIN));
         };
         let page = client.feed(Position(kept.position.0 - 1), Some(1)).await?;
-        if page.events.first().is_some_and(|event| Mark::of(event) == kept) {
-            return Ok(kept);
+        Ok(match page.events.first() {
+            Some(event) if Mark::of(event) == kept => Found::Same(kept),
+            Some(event) if event.position > kept.position => Found::Beyond(kept),
+            Some(_) | None => Found::Another(kept),
+        })
+    }
+
+    /// Where to read on: the place that was kept, if this log has that event there; else the begin.
+    pub(crate) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
+        match self.found(client).await? {
+            Found::Same(mark) => Ok(mark),
+            Found::Beyond(kept) | Found::Another(kept) => {
+                tracing::warn!(
+                    position = %kept.position,
+                    work = self.work,
+                    "this is not the log that this was done of before, or the event was archived: it is looked \
+                     through from the begin"
+                );
+                Ok(Mark::BEGIN)
+            }
         }
-        tracing::warn!(
-            position = %kept.position,
-            work = self.work,
-            "this is not the log that this was done of before, or the event was archived: it is looked through from \
-             the begin"
-        );
-        Ok(Mark::BEGIN)
     }
 
     /// Keeps it, if it is another.

@@ -99,8 +99,8 @@ enum Held {
     Home(Secret),
 }
 
-/// The token that a browser gets: it keeps what it once had, in its history and as a cookie that every port of the host
-/// is sent. So the home's own is not for it, but one that ends by itself.
+/// The token that a browser gets: it keeps in its history what it once had. So the home's own is not for it, but one
+/// that ends by itself.
 async fn for_a_day(address: &str, token: Held) -> Outcome<Secret> {
     let home = match token {
         Held::Given(token) => return Ok(token),

@@ -3,6 +3,8 @@
 mod backup;
 mod restore;
 
+use std::{sync::Arc, time::Duration};
+
 use docket_coordinator::{clock::Clock, http::write_audit, store::Store};
 use docket_schema::system::{AdminAct, AdminActed};
 
@@ -12,7 +14,11 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Lock, Ownership},
     local,
+    progress::Progress,
 };
+
+/// How often it is looked how far a rebuild has come.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -30,8 +36,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Bring the schema up to this build's
+    #[command(after_help = "Examples:
+  docket db migrate
+  docket db migrate --store postgres://docket@db/docket")]
     Migrate(StoreArgs),
     /// Derive every table from the log again, and say what differed
+    #[command(after_help = "Examples:
+  docket db rebuild
+  docket db rebuild --store postgres://docket@db/docket --json")]
     Rebuild(StoreArgs),
     /// Copy the embedded database while it is in use
     Backup(backup::Args),
@@ -89,7 +101,20 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 
 async fn rebuild(cx: &Context) -> Outcome {
     let store = local::open_store(cx).await?;
-    let differences = store.rebuild().await.fail_as(Exit::Failed)?;
+    let differences = {
+        let (seen, progress) = (Arc::default(), Progress::of(cx, 0, "streams"));
+        let mut rebuilt = store.rebuild(Arc::clone(&seen));
+        loop {
+            tokio::select! {
+                done = &mut rebuilt => break done.fail_as(Exit::Failed)?,
+                () = tokio::time::sleep(LOOK) => {
+                    let (done, all) = seen.seen();
+                    progress.total(all);
+                    progress.at(done);
+                }
+            }
+        }
+    };
     // Past the API, and its outcome is what matters: told after.
     noted(&*store, AdminAct::Rebuild { differences: differences.len() as u64 }).await?;
     store.close().await;

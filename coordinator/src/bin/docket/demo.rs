@@ -111,7 +111,7 @@ async fn play(cx: &Context, client: &Client, address: &str, begun: Instant) -> O
         }
         say(cx, "");
     }
-    let verified = verify::whole_log(client, &crate::lineage::Source::Client(client.clone())).await?;
+    let verified = verify::whole_log(cx, client, &crate::lineage::Source::Client(client.clone())).await?;
     if !cx.json() {
         verify::say(cx, &verified);
     }

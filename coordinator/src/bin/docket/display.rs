@@ -13,7 +13,10 @@ use std::{
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Columns where the output is no terminal: wide enough for ids and titles, narrow enough for a log.
+use crate::fail::Exit;
+
+/// Columns of excerpts where the output is no terminal: wide enough for ids and titles, narrow enough for a log. Tables
+/// are as wide there as what is in them.
 const COLUMNS_PIPED: usize = 160;
 /// Below this a table cannot be read anyway.
 const COLUMNS_MIN: usize = 40;
@@ -62,6 +65,8 @@ impl Style {
 pub(crate) struct Screen {
     columns: usize,
     color: bool,
+    /// Whether lines end where the columns do.
+    terminal: bool,
 }
 
 impl Screen {
@@ -75,18 +80,36 @@ impl Screen {
             ColorChoice::Never => false,
         };
         let columns = if terminal { columns_of_stdout() } else { COLUMNS_PIPED };
-        Self { columns: columns.max(COLUMNS_MIN), color }
+        Self { columns: columns.max(COLUMNS_MIN), color, terminal }
     }
 
     /// A screen of a given width without colours, for tests.
     #[cfg(test)]
     pub(crate) const fn plain(columns: usize) -> Self {
-        Self { columns, color: false }
+        Self { columns, color: false, terminal: true }
+    }
+
+    /// None at all: a pipe or a file, for tests.
+    #[cfg(test)]
+    pub(crate) const fn piped() -> Self {
+        Self { columns: COLUMNS_PIPED, color: false, terminal: false }
     }
 
     /// Its width.
     pub(crate) const fn columns(self) -> usize {
         self.columns
+    }
+
+    /// What a line may be wide: nothing bounds it in a pipe or a file.
+    pub(crate) const fn width(self) -> Option<usize> {
+        if self.terminal { Some(self.columns) } else { None }
+    }
+
+    /// Sentences of ours, broken between words where the terminal ends; what comes after the first line is indented as
+    /// that is. The text must be harmless already.
+    pub(crate) fn prose(self, text: &str) -> String {
+        let Some(columns) = self.width() else { return text.to_owned() };
+        text.lines().map(|line| wrapped(line, columns)).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether it shows colours.
@@ -108,13 +131,24 @@ fn columns_of_stdout() -> usize {
     console::Term::stdout().size().1.into()
 }
 
-/// Prints a line. A reader that has gone away (`docket ps | head`) ends the program quietly, as
-/// other tools do.
+/// Prints a line.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).is_err() {
-        std::process::exit(0);
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+        end_without_output(&error);
     }
+}
+
+/// A reader that has gone away (`docket ps | head`) ends the program quietly, as other tools do. Whatever else keeps it
+/// from saying what was asked, a full disk above all, is a failure: what stands there is not the whole.
+fn end_without_output(error: &std::io::Error) -> ! {
+    let exit = if error.kind() == std::io::ErrorKind::BrokenPipe {
+        Exit::Ok
+    } else {
+        note(&format!("error: cannot write to standard output: {error}"));
+        Exit::Failed
+    };
+    std::process::exit(exit.code().into())
 }
 
 /// So many of something: `1 task`, `3 tasks`.
@@ -159,8 +193,8 @@ pub(crate) fn say_exact(bytes: &[u8]) {
 /// Prints bytes as they are, on a terminal too.
 pub(crate) fn say_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        end_without_output(&error);
     }
 }
 
@@ -241,6 +275,31 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
     out
 }
 
+/// One line as several of at most so many columns. A word that is longer than a line is broken where that ends: what it is
+/// made of can be put together again, and nothing is lost.
+fn wrapped(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let indent = &line[..indent.min(columns / 2)];
+    let mut lines: Vec<String> = Vec::new();
+    let mut this = indent.to_owned();
+    for word in line.split(' ').filter(|word| !word.is_empty()) {
+        let is_first = this.len() == indent.len();
+        if !is_first && this.width() + 1 + word.width() <= columns {
+            this.push(' ');
+        } else if !is_first {
+            lines.push(std::mem::replace(&mut this, indent.to_owned()));
+        }
+        for c in word.chars() {
+            if this.width() + c.width().unwrap_or(0) > columns {
+                lines.push(std::mem::replace(&mut this, indent.to_owned()));
+            }
+            this.push(c);
+        }
+    }
+    lines.push(this);
+    lines.join("\n")
+}
+
 /// A stranger's text as at most `lines` indented lines, with a note of what is left out.
 pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
     let text = block(text);
@@ -275,7 +334,7 @@ impl Cell {
     }
 }
 
-/// A table without rules; the last column gets what room is left.
+/// A table without rules, as wide as what is in it; on a terminal no wider than that, and what is cut ends with `…`.
 #[derive(Debug)]
 pub(crate) struct Table {
     head: Vec<&'static str>,
@@ -297,19 +356,12 @@ impl Table {
     /// The table as text, without a line feed at its end.
     pub(crate) fn render(&self, screen: Screen) -> String {
         let last = self.head.len() - 1;
-        let widths: Vec<usize> = (0..self.head.len())
-            .map(|at| {
-                let cells = self.rows.iter().map(|row| row[at].text.width());
-                cells.max().unwrap_or(0).max(self.head[at].width())
-            })
-            .collect();
-        let before: usize = widths[..last].iter().map(|width| width + GAP).sum();
-        let room = screen.columns().saturating_sub(before).max(LAST_COLUMN_MIN);
+        let widths = self.widths(screen);
         let head: Vec<Cell> = self.head.iter().map(|text| Cell::styled(text, Style::Bold)).collect();
         let lines = std::iter::once(&head).chain(&self.rows).map(|row| {
             let mut line = String::new();
             for (at, cell) in row.iter().enumerate() {
-                let text = if at == last { fit(&cell.text, room) } else { cell.text.clone() };
+                let text = fit(&cell.text, widths[at]);
                 let pad = if at == last { 0 } else { widths[at] + GAP - text.width() };
                 line.push_str(&cell.style.map_or_else(|| text.clone(), |style| screen.paint(style, &text)));
                 line.push_str(&" ".repeat(pad));
@@ -318,12 +370,46 @@ impl Table {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+
+    /// How wide each column is: what is in it; where that is more than a terminal has, first the last column gives way, a
+    /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest, the ids
+    /// of the first column at the very last.
+    fn widths(&self, screen: Screen) -> Vec<usize> {
+        let last = self.head.len() - 1;
+        let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
+        let mut widths: Vec<usize> = (0..=last).map(|at| of_cells(at).max(self.head[at].width())).collect();
+        let Some(columns) = screen.width() else { return widths };
+        let room = columns.saturating_sub(GAP * last);
+        shrink(&mut widths, room, |at| if at == last { LAST_COLUMN_MIN } else { usize::MAX });
+        shrink(&mut widths, room, |at| if at == last { usize::MAX } else { ID_COLUMNS });
+        shrink(&mut widths, room, |at| {
+            if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) }
+        });
+        shrink(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
+        shrink(&mut widths, room, |at| if at == 0 { ID_COLUMNS } else { HEAD_MIN });
+        shrink(&mut widths, room, |_| 1);
+        widths
+    }
+}
+
+/// Takes columns off the widest, and of several the last of them, until all fit into the room or none is wider than its
+/// least.
+fn shrink(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
+    while widths.iter().sum::<usize>() > room {
+        let wide = widths.iter_mut().enumerate().filter(|(at, width)| **width > least(*at));
+        let Some((_, widest)) = wide.max_by_key(|(at, width)| (**width, *at)) else { break };
+        *widest -= 1;
+    }
 }
 
 /// Blanks between columns.
 const GAP: usize = 2;
-/// The last column is never narrower: a title cut to a letter says nothing.
+/// The last column gives way down to this, and more only when all others have: a title cut to a letter says nothing.
 const LAST_COLUMN_MIN: usize = 16;
+/// What lists show of an id, and what few numbers exceed.
+const ID_COLUMNS: usize = 8;
+/// A heading over narrower cells keeps so much.
+const HEAD_MIN: usize = 3;
 
 /// A duration as people say it: `340ms`, `12.3s`, `4m05s`, `3h12m`, `5d`.
 pub(crate) fn duration(ms: u64) -> String {
@@ -399,6 +485,44 @@ mod tests {
         22  done     xxxxxxxxxxxxxxxxxxxxxxxxxx…
         ");
         assert!(text.lines().all(|line| line.width() <= 40));
+    }
+
+    #[test]
+    fn a_table_fits_every_screen_and_is_whole_in_a_pipe() {
+        let mut table = Table::new(&["TASK", "CALLS", "CACHE READ", "CACHE WRITE", "MODEL", "OF"]);
+        let cells = ["3f9c01ab", "12", "1234", "0", "anthropic:claude-opus-5-5", "the last word of it all"];
+        table.row(cells.iter().map(Cell::new).collect());
+        insta::assert_snapshot!(table.render(Screen::plain(60)), @r"
+        TASK      CALLS  CACHE …  CACHE…  MODEL     OF
+        3f9c01ab  12     1234     0       anthrop…  the last word o…
+        ");
+        for columns in [40, 60, 80, 100, 120] {
+            let text = table.render(Screen::plain(columns));
+            assert!(text.lines().all(|line| line.width() <= columns), "{columns}\n{text}");
+            let whole = cells.iter().all(|cell| text.contains(cell));
+            assert_eq!(whole, !text.contains('…'), "{columns}\n{text}");
+            assert!(text.contains("3f9c01ab"), "{columns}\n{text}");
+        }
+        let piped = table.render(Screen::piped());
+        assert!(cells.iter().all(|cell| piped.contains(cell)) && !piped.contains('…'), "{piped}");
+        let mut wide = Table::new(&["ID", "TITLE"]);
+        wide.row(vec![Cell::new("1"), Cell::new("漢".repeat(200))]);
+        assert!(wide.render(Screen::piped()).contains(&"漢".repeat(200)));
+        assert!(wide.render(Screen::plain(40)).lines().all(|line| line.width() <= 40));
+    }
+
+    #[test]
+    fn prose_breaks_between_words_where_the_terminal_ends() {
+        let text = "  `docket answer 3f9c01ab TEXT` answers it, and the run goes on";
+        assert_eq!(
+            Screen::plain(40).prose(text),
+            "  `docket answer 3f9c01ab TEXT` answers\n  it, and the run goes on"
+        );
+        assert_eq!(Screen::piped().prose(text), text);
+        let long = Screen::plain(40).prose(&"漢".repeat(60));
+        assert!(long.lines().all(|line| line.width() <= 40), "{long}");
+        assert_eq!(long.replace('\n', ""), "漢".repeat(60));
+        assert_eq!(Screen::plain(40).prose("one\n\ntwo"), "one\n\ntwo");
     }
 
     #[test]

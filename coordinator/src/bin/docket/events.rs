@@ -6,7 +6,7 @@ use docket_schema::{
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
     queue::{QueueEvent, QueueSet},
-    run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
+    run::{Compacted, GateSpec, GateStep, RunEnded, RunEvent, RunOutcome, ToolStatus},
     system::{AdminAct, Fired, SkippedWhy, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
@@ -97,6 +97,21 @@ fn of_system(event: &SystemEvent) -> String {
             )
         }
         SystemEvent::MemoryForgotten(e) => format!("{} of {} by {}", e.key, told(&e.scope), e.by),
+        SystemEvent::NotificationsFollowed(e) => format!("read up to position {}", e.position),
+        SystemEvent::NotificationRaised(e) => {
+            format!("{} {} for {}: {}", e.notice.kind(), e.id, e.targets.join(", "), e.notice.says())
+        }
+        SystemEvent::NotificationDelivered(e) => {
+            format!("{} to {}, attempt {}", e.id, e.target, e.attempt)
+        }
+        SystemEvent::NotificationFailed(e) => {
+            format!("{} to {}, attempt {}, again at {}: {}", e.id, e.target, e.attempt, e.retry_at, e.why)
+        }
+        SystemEvent::NotificationDeadLettered(e) => {
+            format!("{} to {}, attempt {}: {}", e.id, e.target, e.attempt, e.why)
+        }
+        SystemEvent::NotificationRetried(e) => format!("{} to {} by {}", e.id, e.target, e.by),
+        SystemEvent::NotificationDropped(e) => format!("{} to {} by {}", e.id, e.target, e.by),
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
@@ -138,6 +153,11 @@ fn act(act: &AdminAct) -> String {
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
         AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
+        AdminAct::RetryNotification { id } => format!("asked to tell notification {id} once more"),
+        AdminAct::DropNotification { id } => format!("dropped notification {id}"),
+        AdminAct::TestNotification { target } => {
+            format!("asked to try telling {}", target.as_deref().unwrap_or("all targets"))
+        }
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }
@@ -254,8 +274,14 @@ fn of_run(event: &RunEvent) -> String {
         }
         RunEvent::RoleBegan(e) => facts::role(e),
         RunEvent::Concluded(e) => facts::words(e),
-        RunEvent::RunEnded(e) => outcome(&e.result),
+        RunEvent::RunEnded(e) => ended(e),
     }
+}
+
+/// How a run ended, and whether anything verified that.
+pub(crate) fn ended(end: &RunEnded) -> String {
+    let unverified = if end.unverified { "; not verified: there are no checks" } else { "" };
+    format!("{}{unverified}", outcome(&end.result))
 }
 
 /// What a run came to, with its reason.

@@ -23,6 +23,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
     resolve, telemetry,
 };
 
@@ -133,12 +134,14 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
     let written = match run {
         Some(run) => {
-            write(&access.client, run, (args.format, args.plain, args.text_bytes), &mut file).await?
+            let progress = Progress::of(&cx, 0, "blobs");
+            let how = (args.format, args.plain, args.text_bytes);
+            write(&access.client, run, how, &progress, file.as_file_mut()).await?
         }
         None => {
             let asked =
                 predictions::Asked { batch: args.batch.as_deref(), model_name: args.model_name.as_deref() };
-            predictions::write(&cx, &access.client, &asked, &mut file).await?
+            predictions::write(&cx, &access.client, &asked, file.as_file_mut()).await?
         }
     };
     access.close().await?;
@@ -153,7 +156,8 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         if cx.json() {
             display::say_json(&serde_json::json!({ "file": path, "bytes": bytes, "predictions": count }));
         } else {
-            display::say(&display::line(&format!("{count} predictions are in {}", path.display())));
+            let are = if count == 1 { "prediction is" } else { "predictions are" };
+            display::say(&display::line(&format!("{count} {are} in {}", path.display())));
         }
         return Ok(Exit::Ok);
     };
@@ -202,7 +206,7 @@ pub(crate) async fn of_run(
     client: &Client,
     run: RunId,
     form: ExportForm,
-    to: &mut tempfile::NamedTempFile,
+    to: &mut std::fs::File,
 ) -> Outcome<Written> {
     let format = match form {
         ExportForm::Docket => Format::Docket,
@@ -210,25 +214,26 @@ pub(crate) async fn of_run(
         ExportForm::Atif => Format::Atif,
         ExportForm::Otlp => Format::Otlp,
     };
-    write(client, run, (format, false, TEXT_BYTES), to).await
+    write(client, run, (format, false, TEXT_BYTES), &Progress::hidden(), to).await
 }
 
 async fn write(
     client: &Client,
     run: RunId,
     (format, plain, text_bytes): (Format, bool, usize),
-    to: &mut tempfile::NamedTempFile,
+    progress: &Progress,
+    to: &mut std::fs::File,
 ) -> Outcome<Written> {
     match (format, plain) {
         (Format::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
-            let written = file::write(client, run, &mut to).await?;
+            let written = file::write(client, run, progress, &mut to).await?;
             to.flush().fail_as(Exit::Failed)?;
             Ok(written)
         }
         (Format::Docket, false) => {
             let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(Exit::Failed)?;
-            let written = file::write(client, run, &mut to).await?;
+            let written = file::write(client, run, progress, &mut to).await?;
             to.finish().fail_as(Exit::Failed)?;
             Ok(written)
         }
@@ -242,7 +247,7 @@ async fn write(
             Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
         }
         (Format::Otlp, _) => {
-            let events = client.all_events(run, Lineage::Own).await?;
+            let events = client.all_events(run, Lineage::Whole).await?;
             let spans = telemetry::of_events(run, &events).fail_with(Exit::EngineMissing, || {
                 "this build does not know an event of the run".to_owned()
             })?;

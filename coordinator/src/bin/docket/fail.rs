@@ -4,7 +4,7 @@
 use docket_schema::{event::DecodeError, wire::ProblemCode};
 use docket_worker::client::ClientError;
 
-/// Exit codes. Documented in `docket --help` and the README; scripts rely on them.
+/// Exit codes. Documented in `docket --help` and the reference; scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It worked.

@@ -1,5 +1,7 @@
 //! `docket follow`: a run as it goes.
 
+use std::time::Duration;
+
 use docket_schema::{
     content::Content,
     event::TypedEvent as _,
@@ -15,16 +17,22 @@ use crate::{
     display::{self, Style},
     events, facts,
     fail::{Exit, Failure, Outcome},
-    resolve,
+    resolve::{self, Named},
 };
 
+/// How often a task is looked at that has no run yet.
+const LOOK: Duration = Duration::from_millis(100);
 /// Lines of a question that are shown; `docket show` has more.
 const QUESTION_LINES_MAX: usize = 20;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Shows what has happened and then what happens, until the run ends. Ctrl-C ends the watching, not the run.
+    after_help = "Shows what has happened and then what happens, until the run ends. Of a task that waits for a worker the
+first run is waited for. Ctrl-C ends the watching, not the run.
+
+Ends with 0 where the run succeeded or Ctrl-C ended the watching, with 1 where it failed or was cancelled. One that is
+blocked is waited for.
 
 Examples:
   docket follow 3f9c01ab
@@ -38,7 +46,7 @@ pub(crate) struct Args {
 /// Follows it. Ends with 0 where the run succeeded.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
+    let run = awaited(&access, &args.id).await?;
     if access.is_alone() && access.client.run(run).await?.ended_at.is_none() {
         let message = "nobody serves this home, so the run does not go on; `docket up` starts workers";
         return Err(Failure::new(Exit::Refused, format!("{message}, `docket logs` shows what there is")));
@@ -68,6 +76,25 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         }
     }
     Ok(exit)
+}
+
+/// The run that is meant; of a task that waits for a worker its first one, once there is one.
+async fn awaited(access: &Access, id: &str) -> Outcome<RunId> {
+    let mut told = false;
+    while let Named::Task(task) = resolve::named(&access.client, id).await? {
+        let task = access.client.task(task).await?.task;
+        // Where nobody serves none will come, and what has ended gets none.
+        if access.is_alone() || task.state.is_ended() || task.last_run.is_some() {
+            break;
+        }
+        if !told {
+            let (id, state) = (task.id.short(), task.state);
+            display::note(&format!("task {id} is {state}; `docket why {id}` tells what it waits for"));
+            told = true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    resolve::run(&access.client, id).await
 }
 
 fn say(cx: &Context, event: &docket_schema::event::Envelope) {
@@ -167,7 +194,7 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         }
         RunEvent::RunEnded(e) => {
             let good = e.result == docket_schema::run::RunOutcome::Succeeded;
-            (Some(if good { Style::Good } else { Style::Bad }), events::outcome(&e.result))
+            (Some(if good { Style::Good } else { Style::Bad }), events::ended(e))
         }
         RunEvent::LimitReached(e) => {
             (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())

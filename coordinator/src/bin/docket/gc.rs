@@ -7,6 +7,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, Outcome},
+    progress::Progress,
 };
 
 /// Milliseconds of an hour.
@@ -54,7 +55,10 @@ fn untouched(text: &str) -> Result<u64, String> {
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Write).await?;
     let request = GcRequest { delete: args.delete, untouched_for_ms: Some(args.untouched_for) };
+    let progress = Progress::waiting(&cx);
+    progress.say("the log is read for what it names");
     let report = access.client.gc(&request).await?;
+    drop(progress);
     access.close().await?;
     if cx.json() {
         display::say_json(&report);

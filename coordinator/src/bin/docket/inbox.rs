@@ -20,14 +20,22 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// What stands there (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket inbox list
+  docket inbox list --json | jq -r 'select(.refused) | .id'")]
     List,
     /// Take it out and make no task of it
+    #[command(after_help = "Examples:
+  docket inbox drop 0190c8d2-7a55-7c3e-9d1b-2f6f0a4b8c1d")]
     Drop {
         /// Its id, as `docket inbox` shows it
         #[arg(required = true)]
         rows: Vec<String>,
     },
     /// Look once more at what was refused
+    #[command(after_help = "Examples:
+  docket inbox retry 0190c8d2-7a55-7c3e-9d1b-2f6f0a4b8c1d
+  docket inbox retry --all")]
     Retry {
         /// Its id, as `docket inbox` shows it
         #[arg(required_unless_present = "all", conflicts_with = "all")]

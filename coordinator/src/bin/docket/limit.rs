@@ -37,8 +37,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// What is set (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket limit list
+  docket limit list --json")]
     List,
     /// Set how fast a provider may be asked; what is not named has no limit
+    #[command(after_help = "Examples:
+  docket limit set openai --requests 50/m --tokens 40000/m
+  docket limit set anthropic --concurrent 8")]
     Set {
         /// anthropic, openai or scripted
         #[arg(value_parser = provider)]
@@ -54,6 +60,8 @@ enum What {
         concurrent: Option<u32>,
     },
     /// As fast as one likes
+    #[command(after_help = "Examples:
+  docket limit remove openai")]
     Remove {
         /// anthropic, openai or scripted
         #[arg(value_parser = provider)]

@@ -7,8 +7,9 @@ use docket_coordinator::{
     archive::{ArchiveDies, ArchiveSettings, Retention},
     clock::Clock,
     http::{AnswerLost, ApiToken, Rates, Role},
+    notify::Notifier,
     past::Past,
-    server::{self, Exposure, Running, ServeError, ServerConfig, TlsIdentity},
+    server::{self, Exposure, Notices, Running, ServeError, ServerConfig, TlsIdentity},
     store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
 
@@ -18,6 +19,7 @@ use crate::{
     fail::{Exit, FailWith as _, Outcome},
     logging,
     looker::Looker,
+    notify::Targets,
 };
 
 /// Providers and the variables their keys come in.
@@ -40,6 +42,8 @@ pub(crate) struct Listening {
     pub(crate) archive_dies: Option<ArchiveDies>,
     /// What it archives by itself.
     pub(crate) retention: Retention,
+    /// Whether it tells people and programs elsewhere.
+    pub(crate) notices: Notices,
 }
 
 impl Listening {
@@ -54,6 +58,7 @@ impl Listening {
             answers_lost: Vec::new(),
             archive_dies: None,
             retention,
+            notices: Notices::Shown,
         }
     }
 }
@@ -68,12 +73,13 @@ pub(crate) struct Local {
 impl Local {
     /// Opens the store and serves it.
     pub(crate) async fn start(cx: &Context, listening: Listening) -> Outcome<Self> {
-        let Listening { at, exposure, tls, answers_lost, archive_dies, retention } = listening;
+        let Listening { at, exposure, tls, answers_lost, archive_dies, retention, notices } = listening;
         let bind: SocketAddr = at
             .parse()
             .fail_with(Exit::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))?;
         let settings = &cx.config.server;
         let token = cx.home.token()?;
+        let targets = Targets::new(cx, notices)?;
         let store = open_store(cx).await?;
         let looker = Arc::new(Looker::new(cx, Arc::clone(&store))?);
         let config = ServerConfig {
@@ -99,6 +105,8 @@ impl Local {
                 ..ArchiveSettings::default()
             },
             past: Some(Arc::clone(&looker) as Arc<dyn Past>),
+            notifier: Some(Arc::new(targets) as Arc<dyn Notifier>),
+            notices,
             answers_lost,
             ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
         };
@@ -112,6 +120,7 @@ impl Local {
                     | ServeError::Bind { .. }
                     | ServeError::Store(_)
                     | ServeError::Tokens(_)
+                    | ServeError::Notifications(_)
                     | ServeError::Limits(_) => Exit::Failed,
                 };
                 return Err(error).fail_as(exit);

@@ -5,6 +5,7 @@
 //! looked at are kept, as far as they had come: moving a slider must not read a log again at each step.
 
 mod answers;
+mod once;
 
 use std::{
     collections::VecDeque,
@@ -28,6 +29,7 @@ use docket_worker::{
     secret::Secret,
     workspace::{BaseObjects, cached_base},
 };
+use once::Once;
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -65,7 +67,8 @@ struct Held {
     task: TaskId,
     head: Head,
     history: Arc<History>,
-    base: OnceCell<Arc<BaseObjects>>,
+    /// Shared by all that was read of the run: what it began from does not change.
+    base: Arc<Once<BaseObjects>>,
     /// Made once for all who look.
     timeline: OnceCell<Timeline>,
 }
@@ -113,8 +116,7 @@ impl Looker {
         let history = read.fail_with(Exit::Verification, || {
             format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
         })?;
-        // What a run began from does not change.
-        let base = self.kept(run, |_| true).map(|held| held.base.clone()).unwrap_or_default();
+        let base = self.kept(run, |_| true).map(|held| Arc::clone(&held.base)).unwrap_or_default();
         let history = Arc::new(history);
         let held = Held { run, task: view.task, head, history, base, timeline: OnceCell::new() };
         Ok(self.keep(Arc::new(held)))
@@ -140,12 +142,15 @@ impl Looker {
 
     async fn base(&self, held: &Held) -> Outcome<Arc<BaseObjects>> {
         let pins = crate::replay::started(&held.history, held.run)?;
-        let client = self.client()?;
-        let base = held.base.get_or_try_init(|| async {
-            let blobs = Remote(client);
-            cached_base(&pins.base, &blobs, &self.cache).await.map(Arc::new)
+        let (client, cache, base) = (self.client()?.clone(), self.cache.clone(), pins.base.clone());
+        // A pack of a whole repository is fetched, written and read: on no thread that answers requests.
+        let made = held.base.get(|| {
+            let runtime = tokio::runtime::Handle::current();
+            tokio::task::spawn_blocking(move || {
+                Ok(runtime.block_on(cached_base(&base, &Remote(&client), &cache))?)
+            })
         });
-        base.await.map(Arc::clone).fail_with(Exit::Failed, || {
+        made.await.fail_with(Exit::Failed, || {
             "the tree that the run started from cannot be read; is git installed where the coordinator runs?".to_owned()
         })
     }

@@ -59,15 +59,19 @@ mod man;
 mod mcp;
 mod memory;
 mod metrics;
+mod notify;
 mod past;
 mod pause;
 mod pinning;
 mod policy;
 mod predecessor;
+mod progress;
 mod projects;
 mod ps;
 mod push;
 mod queue;
+#[cfg(test)]
+mod reference;
 mod reject;
 mod replay;
 mod reprioritize;
@@ -137,8 +141,7 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> Outcome {
     if let Command::Completions(args) = &cli.command {
-        completions::run(args);
-        return Ok(Exit::Ok);
+        return completions::run(args, cli.json);
     }
     if let Command::Tool(args) = &cli.command {
         return tool::run(args);
@@ -200,7 +203,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
-        Command::Man(args) => man::run(&args),
+        Command::Notify(args) => Box::pin(notify::run(cx, args)).await,
+        Command::Man(args) => man::run(&cx, &args),
         Command::Top(args) => Box::pin(top::run(cx, args)).await,
         Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,

@@ -36,11 +36,17 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// What is remembered (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket memory list
+  docket memory list --repo . --json
+  docket memory list --queue nightly")]
     List {
         #[command(flatten)]
         of: Whose,
     },
     /// What is remembered under a key, whole
+    #[command(after_help = "Examples:
+  docket memory show build/how-to-test --repo ~/src/shop")]
     Show {
         /// The key
         key: String,
@@ -48,6 +54,8 @@ enum What {
         of: Whose,
     },
     /// Forget a key
+    #[command(after_help = "Examples:
+  docket memory delete build/how-to-test --queue nightly")]
     Delete {
         /// The key
         key: String,

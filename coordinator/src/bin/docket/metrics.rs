@@ -12,6 +12,7 @@ use crate::{
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, Outcome},
+    progress::Progress,
     resolve,
 };
 
@@ -49,7 +50,7 @@ pub(crate) struct Args {
 /// Tells it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
-    let found = found(&access.client, &args).await;
+    let found = found(&cx, &access.client, &args).await;
     access.close().await?;
     let report = found?;
     if cx.json() {
@@ -73,11 +74,13 @@ async fn query(client: &Client, args: &Args) -> Outcome<MetricsQuery> {
     Ok(MetricsQuery { from: Some(first.begins_at()), until: Some(this.ends_at()), ..query })
 }
 
-async fn found(client: &Client, args: &Args) -> Outcome<MetricsReport> {
+async fn found(cx: &Context, client: &Client, args: &Args) -> Outcome<MetricsReport> {
+    let progress = Progress::counting(cx, "tasks");
     let mut query = query(client, args).await?;
     let (mut tasks, mut left_out) = (Vec::new(), 0);
     loop {
         let page = client.metrics(&query).await?;
+        progress.add(page.tasks.len() as u64);
         tasks.extend(page.tasks);
         left_out += page.scripted_left_out;
         match page.next {
@@ -154,5 +157,5 @@ fn show(cx: &Context, args: &Args, report: &MetricsReport) {
         let left_out = display::count(report.scripted_left_out, "scripted task");
         said.push_str(&format!("; {left_out} left out, `--scripted` counts them"));
     }
-    display::say(&said);
+    display::say(&cx.screen.prose(&said));
 }

@@ -26,6 +26,10 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket policy check careful.toml -- git push origin main
+  docket policy show 3f9c01ab
+  docket policy set 3f9c01ab careful.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -99,7 +103,8 @@ pub(crate) fn read(file: &Path) -> Outcome<Policy> {
     let unreadable = || format!("cannot read the policy {name}; is it UTF-8 text?");
     let size = match std::fs::metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Failure::new(Exit::Usage, format!("there is no file {name}")));
+            let message = format!("there is no file {name}; name a file of TOML with the policy's rules");
+            return Err(Failure::new(Exit::Usage, message));
         }
         found => found.fail_with(Exit::Usage, unreadable)?.len(),
     };

@@ -273,23 +273,25 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
         let verb = if task.is_undelivered() { "is not delivered" } else { "asks" };
         display::say(&format!("\n{} {verb}:", cx.screen.paint(Style::Bold, &task.id.short())));
         let excerpt = display::excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
-        display::say(&format!("{}\n  {how}", excerpt.trim_end()));
+        display::say(&cx.screen.prose(&format!("{}\n  {how}", excerpt.trim_end())));
     }
     if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        display::say(&format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them"));
+        let said = format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them");
+        display::say(&cx.screen.prose(&said));
     }
     let troubled: Vec<&TaskRecord> =
         tasks.iter().filter(|task| task.state == TaskState::Completed && task.message.is_some()).collect();
     for task in troubled.iter().take(QUESTIONS_SHOWN_MAX) {
         let (id, message) = (task.id.short(), task.message.as_deref().unwrap_or_default());
-        display::say(&format!(
-            "\n{}: {}; `docket apply {id}` or `docket push {id}` runs it again",
-            cx.screen.paint(Style::Bold, &id),
+        let said = format!(
+            "\n{id}: {}; `docket apply {id}` or `docket push {id}` runs it again",
             display::line(message)
-        ));
+        );
+        display::say(&cx.screen.prose(&said));
     }
     if let Some(more) = troubled.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        display::say(&format!("\n{more} more hooks did not end well; `--columns task,message` shows them"));
+        let said = format!("\n{more} more hooks did not end well; `--columns task,message` shows them");
+        display::say(&cx.screen.prose(&said));
     }
 }
 
@@ -372,11 +374,12 @@ fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord], waits: &[ProviderWa
     display::say(&table(cx, args, tasks));
     say_questions(cx, tasks);
     for wait in waits.iter().take(QUESTIONS_SHOWN_MAX) {
-        let id = cx.screen.paint(Style::Bold, &wait.task.short());
-        display::say(&format!("\n{id} runs: {}", display::line(&wait.to_string())));
+        let (id, wait) = (wait.task.short(), wait.to_string());
+        display::say(&cx.screen.prose(&format!("\n{id} runs: {}", display::line(&wait))));
     }
     if let Some(more) = waits.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        display::say(&format!("\n{more} more wait for a provider's limit; `docket limit list` shows them"));
+        let said = format!("\n{more} more wait for a provider's limit; `docket limit list` shows them");
+        display::say(&cx.screen.prose(&said));
     }
 }
 

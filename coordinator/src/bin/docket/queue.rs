@@ -40,18 +40,28 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Every queue with tasks or settings (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket queue list
+  docket queue list --json")]
     List,
     /// Give out no more of its tasks
+    #[command(after_help = "Examples:
+  docket queue pause nightly")]
     Pause {
         /// The queue
         name: QueueName,
     },
     /// Give its tasks out again
+    #[command(after_help = "Examples:
+  docket queue unpause nightly")]
     Unpause {
         /// The queue
         name: QueueName,
     },
     /// Limit how many of its tasks run at a time
+    #[command(after_help = "Examples:
+  docket queue set slow --max 3
+  docket queue set slow --max 0")]
     Set {
         /// The queue
         name: QueueName,
@@ -60,6 +70,8 @@ enum What {
         max: u32,
     },
     /// Pause it, and wait until none of its tasks runs
+    #[command(after_help = "Examples:
+  docket queue drain default --timeout 30m")]
     Drain {
         /// The queue
         name: QueueName,

@@ -18,7 +18,6 @@ use docket_schema::{
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     access::{Access, Need},
@@ -30,7 +29,9 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     follow,
     home::Ownership,
-    logging, predecessor, ps,
+    logging, predecessor,
+    progress::Progress,
+    ps,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
@@ -44,16 +45,18 @@ const LOOK: Duration = Duration::from_millis(25);
 const WORKER_END: Duration = Duration::from_secs(10);
 /// How long a task may wait for a worker before that is told.
 const WAIT_TOLD: Duration = Duration::from_secs(2);
-/// How often the spinner turns.
-const SPIN: Duration = Duration::from_millis(100);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
-unless that is a terminal, or with --branch the result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a
-coordinator serves the home already, or one is named, its workers do it: Ctrl-C ends the watching
-only, and says how to look again.
+unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
+terminal only, for `| git apply` would take it for done; `docket diff` shows it. Ctrl-C stops it after its turn;
+`docket up` would go on with it. Where a coordinator serves the home already, or one is named, its workers do it: Ctrl-C
+ends the watching only, and says how to look again.
+
+Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
+not watched to its end.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -76,7 +79,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         if !access.is_alone() {
             let followed = async {
                 let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
-                let ended = watch(&access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
+                let ended =
+                    watch(&cx, &access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
                 finish(&cx, &access.client, &args.task, &ended, Workers::Elsewhere).await
             };
             let exit = tokio::select! {
@@ -88,7 +92,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         }
         access.close().await?;
     }
-    let queue: QueueName = format!("run-{}", id.short()).parse().expect("digits make a queue name");
+    let queue = QueueName::of_one(id);
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
     cx.config.queues = vec![queue.clone()];
@@ -102,7 +106,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
-        let ended = watch(&client, id, stop.drain.cancelled(), Workers::Own).await?;
+        let ended = watch(&cx, &client, id, stop.drain.cancelled(), Workers::Own).await?;
         finish(&cx, &client, &args.task, &ended, Workers::Own).await
     });
     let exit = loop {
@@ -136,59 +140,55 @@ enum Workers {
 
 /// Follows the task's runs until it has ended, or waits for somebody.
 async fn watch(
+    cx: &Context,
     client: &Client,
     id: TaskId,
     stopped: impl Future<Output = ()>,
     workers: Workers,
 ) -> Outcome<TaskRecord> {
-    let bar = spinner();
+    let progress = Progress::waiting(cx);
     let mut untold = (workers == Workers::Elsewhere).then(Instant::now);
     let mut stopped = std::pin::pin!(stopped);
-    let mut followed: Option<RunId> = None;
+    // The run that was shown, up to where, and whether it went on or ended there.
+    let mut followed: Option<(RunId, Shown)> = None;
     loop {
         let task = client.task(id).await?.task;
-        // Who paused it lets it go on.
-        let paused = task.blocked_why == Some(TaskBlockedWhy::Paused);
-        match task.last_run.filter(|run| followed != Some(*run)) {
+        // Who paused it lets it go on, and a child ends by itself.
+        let goes_on = matches!(task.blocked_why, Some(TaskBlockedWhy::Paused | TaskBlockedWhy::Child));
+        let seen = followed.filter(|(run, _)| task.last_run == Some(*run)).map(|(_, shown)| shown);
+        // What went on and ended within a look is shown as well.
+        let moves = task.state == TaskState::Running || task.state.is_ended();
+        let rests = seen.is_some_and(|shown| shown.rests) && !moves;
+        match task.last_run.filter(|_| seen.is_none_or(|shown| shown.rests) && !rests) {
             // Also one that has ended before it was first seen.
             Some(run) => {
-                followed = Some(run);
+                let after = seen.map_or(Seq(0), |shown| shown.up_to);
                 tokio::select! {
-                    shown = show_run(client, run, &bar) => shown?,
+                    shown = show_run(client, run, after, &progress) => followed = Some((run, shown?)),
                     () = &mut stopped => {
-                        bar.finish_and_clear();
                         return client.task(id).await.map(|view| view.task).map_err(Failure::from);
                     }
                 }
             }
-            None if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) => {
-                bar.finish_and_clear();
+            None if task.state.is_ended() || (task.state == TaskState::Blocked && !goes_on) => {
                 return Ok(task);
             }
             None => {
-                bar.set_message(waiting_for(&task));
+                progress.say(waiting_for(&task));
                 if task.state == TaskState::Available
                     && task.last_run.is_none()
                     && untold.is_some_and(|since| since.elapsed() >= WAIT_TOLD)
                 {
                     untold = None;
-                    tell(&bar, &not_taken(&task));
+                    progress.note(&not_taken(&task));
                 }
                 tokio::select! {
                     () = tokio::time::sleep(LOOK) => {}
-                    () = &mut stopped => {
-                        bar.finish_and_clear();
-                        return Ok(task);
-                    }
+                    () = &mut stopped => return Ok(task),
                 }
             }
         }
     }
-}
-
-/// A line above the spinner, or where there is none.
-fn tell(bar: &ProgressBar, text: &str) {
-    if bar.is_hidden() { display::note(text) } else { bar.println(text) }
 }
 
 fn not_taken(task: &TaskRecord) -> String {
@@ -229,24 +229,21 @@ fn waiting_for(task: &TaskRecord) -> String {
     }
 }
 
-/// What moves while something is awaited, on a terminal.
-pub(crate) fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    let style =
-        ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").expect("a constant template");
-    bar.set_style(style.tick_chars("|/-\\ "));
-    bar.enable_steady_tick(SPIN);
-    bar
+/// How far a run was shown.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    up_to: Seq,
+    /// It waits, and may go on from there.
+    rests: bool,
 }
 
-async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()> {
-    let mut stream = std::pin::pin!(client.follow(run, Seq(0)));
+async fn show_run(client: &Client, run: RunId, after: Seq, progress: &Progress) -> Outcome<Shown> {
+    let mut stream = std::pin::pin!(client.follow(run, after));
     let mut phase = "";
+    let mut shown = Shown { up_to: after, rests: false };
     while let Some(event) = stream.next().await {
         let event = event?;
+        shown.up_to = event.seq;
         let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
             continue;
         };
@@ -256,18 +253,19 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
         let (_, text) = follow::shown(&typed);
         let text = line(text.trim()).into_owned();
         if !text.is_empty() {
-            tell(bar, &format!("turn {:<3} {text}", event.turn));
-            bar.set_message(format!("turn {} {phase}", event.turn));
+            progress.note(&format!("turn {:<3} {text}", event.turn));
+            progress.say(format!("turn {} {phase}", event.turn));
         }
         if let RunEvent::ModelRequested(e) = &typed {
-            bar.set_message(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
+            progress.say(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
         }
-        // It waits for somebody, and no event follows until then; a paused one is waited for.
+        // It waits, and no event follows until it goes on.
         if matches!(typed, RunEvent::RunBlocked(_)) {
+            shown.rests = true;
             break;
         }
     }
-    Ok(())
+    Ok(shown)
 }
 
 /// Hands over the result, and says how it went.
@@ -294,6 +292,8 @@ async fn finish(
         ));
     };
     let has_repository = task.spec.base.git.is_some();
+    // What reads a pipe takes a patch for the result, whatever the exit code is by then.
+    let gives_patch = !cx.json() && (exit == Exit::Ok || std::io::stdout().is_terminal());
     let mut branch = None;
     if has_repository {
         let push = (task.spec.delivery() == Delivery::Push).then_some(cx.config.delivery.remote.as_str());
@@ -303,7 +303,7 @@ async fn finish(
                 let ask = Ask { push, ..Ask::of(task, run, &repository) };
                 branch = Some(Box::pin(delivery::deliver_now(cx, client, &ask)).await?);
             }
-            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) if !cx.json() => {
+            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) if gives_patch => {
                 let (result, _) = delivery::result_of(cx, client, run).await?;
                 display::say_exact(&result.patch().await.fail_as(Exit::Failed)?);
             }
@@ -311,7 +311,16 @@ async fn finish(
         }
     }
     summary(cx, client, task, run, workers, branch).await?;
+    if has_repository && !gives_patch && !cx.json() {
+        display::note(&no_patch(task, run));
+    }
     Ok(exit)
+}
+
+/// Where the difference is of what did not complete.
+fn no_patch(task: &TaskRecord, run: RunId) -> String {
+    let (state, run) = (task.state, run.short());
+    format!("no patch was written, for the task is {state}; `docket diff {run}` shows what the run changed")
 }
 
 async fn summary(

@@ -49,33 +49,50 @@ enum What {
     /// Add a schedule: a task as of `docket submit`, and when it comes
     Add(Box<AddArgs>),
     /// The schedules, and when each fires next (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket schedule list
+  docket schedule list --json")]
     List,
     /// One schedule
+    #[command(after_help = "Examples:
+  docket schedule show nightly")]
     Show {
         /// Its name
         name: ScheduleName,
     },
     /// Let it rest
+    #[command(after_help = "Examples:
+  docket schedule pause nightly")]
     Pause {
         /// Its name
         name: ScheduleName,
     },
     /// Let it go on; what was due meanwhile is not made up for
+    #[command(after_help = "Examples:
+  docket schedule unpause nightly")]
     Unpause {
         /// Its name
         name: ScheduleName,
     },
     /// End it; its tasks stay
+    #[command(after_help = "Examples:
+  docket schedule remove nightly")]
     Remove {
         /// Its name
         name: ScheduleName,
     },
     /// Submit its task now, whatever its times; also while it rests or its last task has not ended
+    #[command(after_help = "Examples:
+  docket schedule run nightly
+  docket schedule run nightly --json")]
     Run {
         /// Its name
         name: ScheduleName,
     },
     /// Pin its repository again, at what it is now
+    #[command(after_help = "Examples:
+  docket schedule repin nightly
+  docket schedule repin nightly --repo ~/src/shop --commit main")]
     Repin {
         /// Its name
         name: ScheduleName,
@@ -89,6 +106,9 @@ enum What {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Mend what is flaky\" --repo . --push
+  docket schedule add weekly --cron @weekly --file tidy.md --repo ~/src/shop --missed skip")]
 struct AddArgs {
     /// Its name: letters, digits, . _ - after a first letter or digit
     name: ScheduleName,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use docket_coordinator::{
     archive::ArchiveDies,
     http::AnswerLost,
-    server::{Exposure, TlsIdentity},
+    server::{Exposure, Notices, TlsIdentity},
 };
 use docket_worker::client::Client;
 
@@ -98,6 +98,7 @@ impl Served {
             answers_lost,
             archive_dies: args.archive_dies,
             retention: cx.config.archive.retention.clone(),
+            notices: Notices::Told,
         };
         let local = Local::start(cx, listening).await?;
         cx.home.tell_if_open_to_others()?;

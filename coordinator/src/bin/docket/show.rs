@@ -193,7 +193,10 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 
 fn pair(cx: &Context, name: &str, value: &str) {
     if !value.is_empty() {
-        display::say(&format!("{}  {}", cx.screen.paint(Style::Dim, &format!("{name:>10}")), line(value)));
+        // Where a terminal ends it goes on below itself.
+        let text = cx.screen.prose(&format!("{:12}{}", "", line(value)));
+        let text = text.trim_start_matches(' ');
+        display::say(&format!("{}  {text}", cx.screen.paint(Style::Dim, &format!("{name:>10}"))));
     }
 }
 

@@ -17,6 +17,7 @@ use futures_util::{StreamExt as _, stream};
 use crate::{
     config::Config,
     context::Context,
+    display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     local::KEYS,
     signals::Stop,
@@ -55,7 +56,7 @@ pub(crate) fn sandbox(text: &str) -> Result<SandboxChoice, String> {
 }
 
 impl WorkerArgs {
-    /// Lays the flags over the settings.
+    /// Lays the flags over the settings, and tells the person who starts a worker what its runs will lack.
     pub(crate) fn lay_over(&self, config: &mut Config) {
         config.slots = self.slots.map_or(config.slots, NonZeroU32::get);
         if let Some(queues) = &self.queues {
@@ -76,6 +77,23 @@ impl WorkerArgs {
     pub(crate) fn name(&self) -> String {
         self.name.clone().unwrap_or_else(host_name)
     }
+}
+
+/// The providers' keys that this process was started with.
+fn keys() -> impl Iterator<Item = (String, Secret)> {
+    KEYS.iter().filter_map(|(provider, env)| {
+        let key = std::env::var(env).ok().as_deref().and_then(Secret::new)?;
+        Some(((*provider).to_owned(), key))
+    })
+}
+
+/// A note and no error: tasks may be for a server that wants no key, which a worker hears of only with the task.
+fn without_key() -> String {
+    format!(
+        "note: no provider's key is set: tasks for a provider's models wait until this is started with {}; a model \
+         server of your own that wants no key needs none",
+        KEYS.map(|(_, env)| env).join(" or ")
+    )
 }
 
 /// Places of the log at which somebody dies.
@@ -125,10 +143,6 @@ pub(crate) fn start(
     job: Job,
     stop: &Stop,
 ) -> Outcome<impl Future<Output = Outcome<()>> + use<>> {
-    let keys = KEYS.iter().filter_map(|(provider, env)| {
-        let key = std::env::var(env).ok().as_deref().and_then(Secret::new)?;
-        Some(((*provider).to_owned(), key))
-    });
     let config = SupervisorConfig {
         coordinator: job.address,
         ca: cx.ca()?,
@@ -138,7 +152,7 @@ pub(crate) fn start(
         queues: cx.config.queues.clone(),
         labels: cx.config.labels.clone(),
         engines: SupervisorConfig::engines_of_this_build(),
-        keys: keys.collect(),
+        keys: keys().collect(),
         incarnation: job.incarnation,
         scratch: cx.home.folder("scratch")?,
         cache: cx.home.folder("cache")?,
@@ -151,6 +165,10 @@ pub(crate) fn start(
     let preflight = preflight((cx.config.sandbox, cx.config.limits), cx.home.folder("scratch")?);
     let wishes = [stop.drain.clone(), stop.now.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
+    // Told by who works: whom nothing keeps from it has no other line to read first.
+    if config.keys.is_empty() && cx.config.base_urls.is_empty() {
+        display::note(&without_key());
+    }
     Ok(async move {
         let report = supervisor::run(config, preflight, Box::pin(signals)).await.fail_as(Exit::Failed)?;
         tracing::info!("{report}");
@@ -188,5 +206,19 @@ pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
         SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
         SandboxChoice::Namespaces => BackendChoice::Namespaces,
         SandboxChoice::None => BackendChoice::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_starts_a_worker_without_a_key_is_told_which_there_are() {
+        assert_eq!(
+            without_key(),
+            "note: no provider's key is set: tasks for a provider's models wait until this is started with \
+             ANTHROPIC_API_KEY or OPENAI_API_KEY; a model server of your own that wants no key needs none"
+        );
     }
 }

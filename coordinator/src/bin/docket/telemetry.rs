@@ -3,8 +3,9 @@
 //!
 //! Follows the log's feed from where it last stood; the first time from its end. Spans are a fold of each run's events
 //! (`docket_schema::trace`), with ids that follow from them: what is sent again after a crash is the same span. A
-//! collector that is away is waited for, and nothing is lost meanwhile, for the log stays. Who serves one store with
-//! several coordinators sets the endpoint for one of them.
+//! collector that is away, or takes nothing of us, is waited for longer and longer, and nothing is lost meanwhile, for
+//! the log stays. A log that a backup took the place of was sent before: what comes after its end is sent, not all of
+//! it again. Who serves one store with several coordinators sets the endpoint for one of them.
 
 mod sender;
 
@@ -14,7 +15,7 @@ use std::{
 };
 
 use docket_schema::{
-    event::Envelope,
+    event::{DecodeError, Envelope},
     ids::{RunId, Seq, StreamId},
     trace::{RunSpans, Span},
 };
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
-    cursor::{Cursor, Mark},
+    cursor::{Cursor, Found, Mark},
     fail::{Exit, FailWith as _, Outcome},
 };
 use sender::{Sender, Sent};
@@ -105,16 +106,18 @@ impl Follower {
     async fn follow(mut self, mut cursor: Cursor) {
         let mut wait = AGAIN[0];
         let mut at: Option<Mark> = None;
+        let mut trouble = Trouble::default();
         loop {
             match self.round(&mut cursor, &mut at).await {
                 Ok(more) => {
                     wait = AGAIN[0];
+                    trouble.is_over();
                     if !more {
                         tokio::time::sleep(POLL).await;
                     }
                 }
                 Err(error) => {
-                    tracing::debug!("traces are not sent for now: {error:#}");
+                    trouble.is(&format!("{error:#}"));
                     // Folds may be ahead of what was sent, and another log may stand there.
                     at = None;
                     self.runs = Runs::default();
@@ -129,12 +132,11 @@ impl Follower {
     async fn round(&mut self, cursor: &mut Cursor, at: &mut Option<Mark>) -> anyhow::Result<bool> {
         let from = match *at {
             Some(at) => at,
-            None if cursor.is_known() => *at.insert(cursor.proven(&self.client).await?),
             None => {
-                let end = self.end_of_log().await?;
+                let begin = self.begin(cursor).await?;
                 // Kept before anything is sent: what a collector cannot take now is not skipped.
-                cursor.keep(end);
-                *at.insert(end)
+                cursor.keep(begin);
+                *at.insert(begin)
             }
         };
         let page = self.client.feed(from.position, None).await?;
@@ -154,6 +156,27 @@ impl Follower {
         *at = Some(last);
         cursor.keep(last);
         Ok(true)
+    }
+
+    /// Where to read on.
+    async fn begin(&self, cursor: &Cursor) -> Result<Mark, ClientError> {
+        if !cursor.is_known() {
+            return self.end_of_log().await;
+        }
+        match cursor.found(&self.client).await? {
+            // Archived is what ended long ago: what comes behind it was not sent.
+            Found::Same(mark) | Found::Beyond(mark) => Ok(mark),
+            Found::Another(kept) => {
+                let end = self.end_of_log().await?;
+                tracing::warn!(
+                    sent = %kept.position,
+                    end = %end.position,
+                    "this is not the log that traces were sent of before, a backup perhaps: what it has was sent, or is \
+                     another store's; traces go on from its end"
+                );
+                Ok(end)
+            }
+        }
     }
 
     /// Traces begin with what happens from now on: a log of years is not sent because somebody sets an endpoint.
@@ -189,16 +212,16 @@ impl Follower {
         Ok(spans)
     }
 
-    /// The fold of all that stands before `event` in its stream: those spans were sent.
+    /// The fold of all that stands before `event`, in its own stream and in those it stands on: those spans were sent.
     async fn folded_before(&self, run: RunId, event: &Envelope) -> Result<RunSpans, ClientError> {
         let mut fold = RunSpans::new(run);
-        if event.seq > Seq(1) {
-            for before in self.client.all_events(run, Lineage::Own).await? {
-                if before.seq >= event.seq {
+        if event.seq > Seq(1) || event.kind == "Forked" {
+            for before in self.client.all_events(run, Lineage::Whole).await? {
+                if before.stream == event.stream && before.seq >= event.seq {
                     break;
                 }
                 // An unknown event was told when it was first seen.
-                let _ = fold.take(&before);
+                let _ = folded(&mut fold, run, &before);
             }
         }
         Ok(fold)
@@ -208,6 +231,10 @@ impl Follower {
     async fn send(&self, spans: &[Span]) -> anyhow::Result<()> {
         match self.sender.send(spans).await? {
             Sent::Taken => Ok(()),
+            Sent::Partly(why) => {
+                tracing::warn!(spans = spans.len(), %why, "the collector leaves out some of these spans for good");
+                Ok(())
+            }
             Sent::Refused(why) => {
                 tracing::warn!(spans = spans.len(), %why, "the collector refuses these spans for good; they are left out");
                 Ok(())
@@ -216,17 +243,49 @@ impl Follower {
     }
 }
 
-/// The whole trace of a run, as far as it went.
-pub(crate) fn of_events(
-    run: RunId,
-    events: &[Envelope],
-) -> Result<Vec<Span>, docket_schema::event::DecodeError> {
+/// What keeps traces from being sent. Told once, and once again where it is something else; and that it is over.
+#[derive(Default)]
+struct Trouble(Option<String>);
+
+impl Trouble {
+    fn is(&mut self, why: &str) {
+        if self.0.as_deref() == Some(why) {
+            tracing::debug!("traces are still not sent: {why}");
+            return;
+        }
+        tracing::warn!(
+            "traces are not sent: {why}; it is tried again, each time later, up to every {:?}",
+            AGAIN[1]
+        );
+        self.0 = Some(why.to_owned());
+    }
+
+    fn is_over(&mut self) {
+        if self.0.take().is_some() {
+            tracing::info!("traces are sent again");
+        }
+    }
+}
+
+/// The whole trace of a run, as far as it went. `events` are all that it stands on: those of its parents are in no span.
+pub(crate) fn of_events(run: RunId, events: &[Envelope]) -> Result<Vec<Span>, DecodeError> {
     let mut fold = RunSpans::new(run);
     let mut spans = Vec::new();
-    for event in events.iter().filter(|event| event.stream == StreamId::Run(run)) {
-        spans.extend(fold.take(event)?);
+    for event in events {
+        spans.extend(folded(&mut fold, run, event)?);
     }
     Ok(spans)
+}
+
+/// The next event of a run's whole history. Of what it shares with its parents only their beginnings say something of it.
+fn folded(fold: &mut RunSpans, run: RunId, event: &Envelope) -> Result<Vec<Span>, DecodeError> {
+    if event.stream == StreamId::Run(run) {
+        return fold.take(event);
+    }
+    if event.seq == Seq(1) {
+        fold.inherit(event)?;
+    }
+    Ok(Vec::new())
 }
 
 #[cfg(test)]

@@ -43,8 +43,13 @@ enum What {
     /// Make a token, and show it this once
     Create(CreateArgs),
     /// The tokens that were made, without themselves
+    #[command(after_help = "Examples:
+  docket token list
+  docket token list --json")]
     List,
     /// End a token
+    #[command(after_help = "Examples:
+  docket token revoke ci")]
     Revoke {
         /// Its name
         name: TokenName,
@@ -52,6 +57,9 @@ enum What {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket token create --name ci --role submit --expires 90d
+  docket token create --name builder --role worker --json | jq -r .secret")]
 struct CreateArgs {
     /// Its name: letters, digits, . _ - after a first letter or digit
     #[arg(long, value_parser = new_name)]

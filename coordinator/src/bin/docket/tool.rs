@@ -26,6 +26,8 @@ pub(crate) struct Args {
 enum Tool {
     /// The edit engine: search and replace on text that comes with the call
     #[command(name = "edit_file")]
+    #[command(after_help = "Examples:
+  docket tool edit_file --jsonl < cases.jsonl > answers.jsonl")]
     EditFile(EditArgs),
 }
 

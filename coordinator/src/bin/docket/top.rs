@@ -11,8 +11,6 @@ use std::{
 };
 
 use docket_schema::wire::Overview;
-use docket_worker::client::Client;
-use ratatui::{buffer::Buffer, layout::Rect};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -20,14 +18,13 @@ use crate::{
     context::Context,
     display,
     fail::{Chain, Exit, Failure, Outcome},
+    home::Ownership,
     step::{Heard, Key, Taken, is_there, keys_of_terminal},
 };
-use screen::{Look, draw};
+use screen::{Look, draw, text};
 
 /// How often it is asked for.
 const EVERY: Duration = Duration::from_secs(1);
-/// The screen where there is no terminal, wide enough for most titles.
-const SIZE: (u16, u16) = (100, 60);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -49,45 +46,61 @@ pub(crate) struct Args {
 
 /// Shows it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
-    let shown = shown(&cx, &access.client, args.once).await;
+    let mut access = Access::open(&cx, Need::Read).await?;
+    let shown = shown(&cx, &mut access, args.once).await;
     access.close().await?;
     shown
 }
 
-async fn shown(cx: &Context, client: &Client, once: bool) -> Outcome {
-    let overview = client.overview().await?;
+async fn shown(cx: &Context, access: &mut Access, once: bool) -> Outcome {
+    let overview = access.client.overview().await?;
     if cx.json() {
         display::say_json(&overview);
         return Ok(Exit::Ok);
     }
     if once || !is_there() {
-        print(cx, &overview);
+        text(&overview, cx.screen.width()).iter().for_each(|row| display::say(row));
         return Ok(Exit::Ok);
     }
-    live(cx, client, overview).await
+    live(cx, access, overview).await
 }
 
-fn print(cx: &Context, overview: &Overview) {
-    let columns = u16::try_from(cx.screen.columns()).unwrap_or(SIZE.0).max(SIZE.0);
-    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: columns, height: SIZE.1 });
-    draw(&Look { overview, scrolled: 0, lost: None, colors: false, keys: false }, &mut buffer);
-    let cells: Vec<&str> = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
-    let rows: Vec<String> =
-        cells.chunks(usize::from(columns)).map(|row| row.concat().trim_end().to_owned()).collect();
-    let last = rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
-    rows.iter().take(last).for_each(|row| display::say(row));
+/// The tidings that the loop gets of the coordinator.
+type News = Outcome<Overview>;
+
+/// Asks in the background, so that keys are heard while a coordinator does not answer. One that went away and serves the
+/// home again may do that at another address: then that is where the next ones come from.
+async fn next_of(cx: &Context, access: &mut Access) -> News {
+    match access.client.overview().await {
+        Ok(overview) => Ok(overview),
+        Err(error) => {
+            let failure = Failure::from(error);
+            if failure.exit == Exit::Unreachable && cx.url.is_none() && is_served(cx) {
+                let gone = std::mem::replace(access, Access::open(cx, Need::Read).await?);
+                gone.close().await?;
+            }
+            Err(failure)
+        }
+    }
 }
 
-async fn live(cx: &Context, client: &Client, mut overview: Overview) -> Outcome {
+fn is_served(cx: &Context) -> bool {
+    match cx.home.ownership() {
+        Ok(Ownership::Owned(owner)) => owner.address.is_some() && !owner.is_gone(),
+        Ok(Ownership::Starting | Ownership::Free) | Err(_) => false,
+    }
+}
+
+async fn live(cx: &Context, access: &mut Access, mut overview: Overview) -> Outcome {
+    let mut hangups = signal(SignalKind::hangup())?;
     let mut terminations = signal(SignalKind::terminate())?;
+    let mut interrupts = signal(SignalKind::interrupt())?;
     let mut screen = Taken::take()?;
     let wanted = Arc::new(AtomicBool::new(true));
     let mut keys = keys_of_terminal(Arc::clone(&wanted));
     let (mut scrolled, mut lost) = (0_u16, None);
-    let mut next = tokio::time::interval(EVERY);
-    next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
+    let mut news = Box::pin(later(cx, access));
+    let outcome = loop {
         let look = Look {
             overview: &overview,
             scrolled,
@@ -100,7 +113,7 @@ async fn live(cx: &Context, client: &Client, mut overview: Overview) -> Outcome 
         let height = screen.size().1;
         tokio::select! {
             heard = keys.recv() => match heard {
-                None | Some(Heard::Key(Key::Char('q') | Key::Esc | Key::Ctrl('c' | 'd'))) => break,
+                None | Some(Heard::Key(Key::Char('q') | Key::Esc | Key::Ctrl('c' | 'd'))) => break Exit::Ok,
                 Some(Heard::Key(Key::Down | Key::Char('j'))) => scrolled = scrolled.saturating_add(1),
                 Some(Heard::Key(Key::Up | Key::Char('k'))) => scrolled = scrolled.saturating_sub(1),
                 Some(Heard::Key(Key::PageDown | Key::Char(' '))) => scrolled = scrolled.saturating_add(height / 2),
@@ -110,14 +123,25 @@ async fn live(cx: &Context, client: &Client, mut overview: Overview) -> Outcome 
                 Some(Heard::Key(Key::Ctrl('l')) | Heard::Resized(..)) => screen.clear()?,
                 Some(Heard::Key(_)) => {}
             },
-            _ = next.tick() => match client.overview().await {
-                Ok(fresh) => (overview, lost) = (fresh, None),
-                Err(error) => lost = Some(Failure::from(error).text(Chain::Hidden)),
-            },
-            _ = terminations.recv() => break,
+            (told, access) = &mut news => {
+                match told {
+                    Ok(fresh) => (overview, lost) = (fresh, None),
+                    Err(failure) => lost = Some(failure.text(Chain::Hidden)),
+                }
+                news = Box::pin(later(cx, access));
+            }
+            _ = hangups.recv() => break Exit::Ok,
+            _ = terminations.recv() => break Exit::Ok,
+            _ = interrupts.recv() => break Exit::Ok,
         }
         scrolled = scrolled.min(rows.saturating_sub(height.min(rows)));
-    }
+    };
     wanted.store(false, Ordering::Relaxed);
-    Ok(Exit::Ok)
+    Ok(outcome)
+}
+
+/// The next tidings, a moment from now.
+async fn later<'a>(cx: &Context, access: &'a mut Access) -> (News, &'a mut Access) {
+    tokio::time::sleep(EVERY).await;
+    (next_of(cx, access).await, access)
 }

@@ -33,6 +33,7 @@ use crate::{
     display::{self, Style},
     fail::{Chain, Exit, Failure, Outcome},
     lineage::Source,
+    progress::Progress,
     replay::{Choice, run_again},
     resolve::{self, Named},
 };
@@ -185,7 +186,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut runs = Vec::new();
     let report = match &args.id {
         None => {
-            let mut report = whole_log(&access.client, &access.source()).await?;
+            let mut report = whole_log(&cx, &access.client, &access.source()).await?;
             archived::check(&cx, &access.client, args.archives, &mut report).await?;
             report.ok = report.faults_count == 0;
             report
@@ -196,20 +197,25 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
                 let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
                 log.check_task(task, &mut report).await?;
                 runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
+                let progress = Progress::of(&cx, runs.len() as u64, "runs");
                 for run in &runs {
                     log.check_run(*run, None, &mut report).await?;
+                    progress.add(1);
                 }
+                drop(progress);
                 report.streams = report.tasks + report.runs;
                 report.ok = report.faults_count == 0;
                 report
             }
             Named::Run(run) => {
                 runs.push(run);
+                let progress = Progress::waiting(&cx);
+                progress.say("decisions are derived again");
                 of_run(&access.client, &access.source(), run).await?
             }
         },
     };
-    let report = if args.children { with_children(&access, &mut runs, report).await? } else { report };
+    let report = if args.children { with_children(&cx, &access, &mut runs, report).await? } else { report };
     say(&cx, &report);
     let mut exit = report.exit();
     if args.tools && report.ok {
@@ -225,14 +231,22 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 }
 
 /// Verifies what `runs` gave away as well, and adds those runs.
-async fn with_children(access: &Access, runs: &mut Vec<RunId>, mut report: Report) -> Outcome<Report> {
+async fn with_children(
+    cx: &Context,
+    access: &Access,
+    runs: &mut Vec<RunId>,
+    mut report: Report,
+) -> Outcome<Report> {
     let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
-    for child in children::below(&access.client, runs).await? {
+    let below = children::below(&access.client, runs).await?;
+    let progress = Progress::of(cx, below.len() as u64, "children");
+    for child in below {
         log.check_task(child.view.task.id, &mut report).await?;
         for run in child.view.runs {
             log.check_run(run.id, None, &mut report).await?;
             runs.push(run.id);
         }
+        progress.add(1);
     }
     report.streams = report.tasks + report.runs;
     report.ok = report.faults_count == 0;
@@ -295,13 +309,18 @@ pub(crate) fn say(cx: &Context, report: &Report) {
 }
 
 /// Verifies everything.
-pub(crate) async fn whole_log(client: &Client, source: &Source) -> Outcome<Report> {
+pub(crate) async fn whole_log(cx: &Context, client: &Client, source: &Source) -> Outcome<Report> {
     let mut report = Report::new();
+    let progress = Progress::of(cx, 0, "streams");
+    if progress.is_seen() {
+        progress.total(streams_of(client).await);
+    }
     let log = Log { client, source, blobs: Blobs::All };
     let mut after = None;
     while let Some(page) = report.read(client.streams(after.as_ref()).await)? {
         for StreamHead { stream, head } in &page.streams {
             report.streams += 1;
+            progress.add(1);
             let before = (report.faults_count, report.faults.len());
             match log.check(stream, *head, &mut report).await {
                 Err(failure) if failure.exit != Exit::Unreachable => {
@@ -322,9 +341,23 @@ pub(crate) async fn whole_log(client: &Client, source: &Source) -> Outcome<Repor
             Some(_) | None => break,
         }
     }
-    stored::check_blobs(client, &mut report).await?;
+    drop(progress);
+    stored::check_blobs(cx, client, &mut report).await?;
     report.ok = report.faults_count == 0;
     Ok(report)
+}
+
+/// How many streams there are, as far as that can be read: their heads are, with nothing behind them.
+async fn streams_of(client: &Client) -> u64 {
+    let (mut count, mut after) = (0, None);
+    while let Ok(page) = client.streams(after.as_ref()).await {
+        count += page.streams.len() as u64;
+        after = page.streams.last().filter(|_| page.more).map(|last| last.stream.clone());
+        if after.is_none() {
+            break;
+        }
+    }
+    count
 }
 
 /// Which blobs are still to be hashed.

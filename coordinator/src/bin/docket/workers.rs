@@ -34,8 +34,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Those that are there (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket workers list
+  docket workers list --json")]
     List,
     /// Let one take no more, and end
+    #[command(after_help = "Examples:
+  docket workers drain builder-3
+  docket workers drain builder-3 --wait")]
     Drain {
         /// Its name, or the beginning or end of its incarnation's id
         worker: String,

@@ -51,6 +51,7 @@ const ACTS = [
   {
     name: "Accept",
     primary: true,
+    ofRun: true,
     fits: (task) => task.last_run && (undelivered(task) || task.state === "completed"),
     of: (task) => ({
       question: {
@@ -64,6 +65,7 @@ const ACTS = [
   },
   {
     name: "Reject",
+    ofRun: true,
     fits: (task) => task.last_run && (undelivered(task) || task.state === "completed"),
     of: (task) => ({
       question: {
@@ -77,6 +79,7 @@ const ACTS = [
   },
   {
     name: "Tell",
+    ofRun: true,
     fits: (task) => task.state === "running" && task.run,
     of: (task) => ({
       question: {
@@ -110,6 +113,21 @@ const ACTS = [
       },
       request: ({ reason }) => post(on(task, "retry"), { reason }),
       told: `Goes into the backlog again: ${title(task)}`,
+    }),
+  },
+  {
+    // A fork has no start of its own to be retried from: it goes on from where its run got to.
+    name: "Resume",
+    ofRun: true,
+    fits: (task) => task.forked_from && task.last_run && ["discarded", "cancelled"].includes(task.state),
+    of: (task) => ({
+      question: {
+        title: "Go on from its last turn that ended",
+        body: [h("p", {}, title(task)), field("Hint for the model", "hint", { rows: 4, hint: "Optional. It is a fork, so it cannot run again from the start; its run's page resumes it from any turn." })],
+        act: "Resume",
+      },
+      request: ({ hint }) => post(`/v1/runs/${task.last_run}/resume`, { hint: hint.trim() || undefined }),
+      told: `Goes on as a new run: ${title(task)}`,
     }),
   },
   {
@@ -173,10 +191,14 @@ async function whole(task) {
   }
 }
 
-/** The buttons for a task's record; none for whoever may only read. `done` is called once something is done. */
-export function taskActs(task, done) {
+/**
+ * The buttons for a task's record; none for whoever may only read. `done` is called once something is done. Beside an
+ * older `run` than the task's last there is nothing that would be done to the last one: nobody is to judge what they do
+ * not look at.
+ */
+export function taskActs(task, done, run = task.last_run) {
   if (!may.submit()) return [];
-  return ACTS.filter((one) => one.fits(task)).map((one) =>
+  return ACTS.filter((one) => one.fits(task) && !(one.ofRun && run !== task.last_run)).map((one) =>
     h(
       "button",
       {

@@ -59,7 +59,12 @@ async function call(method, path, body, { signal } = {}) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, { detail: "the coordinator cannot be reached" });
   }
-  if (response.ok) return response.status === 204 ? null : await response.json();
+  if (response.ok) {
+    const answer = response.status === 204 ? null : await response.json();
+    // Whoever gave the question up meanwhile must not act on what was true before.
+    signal?.throwIfAborted();
+    return answer;
+  }
   const problem = await response.json().catch(() => ({}));
   if (response.status === 401 && path !== "/ui/login") {
     Object.assign(me, { name: null, role: null });

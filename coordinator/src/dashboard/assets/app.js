@@ -73,7 +73,12 @@ function around() {
   byId("theme").addEventListener("click", turn);
   byId("help").addEventListener("click", help);
   byId("sign-out").addEventListener("click", async () => {
-    await signOut().catch((error) => alert(error.message));
+    try {
+      await signOut();
+    } catch (error) {
+      // The cookie is still good: whoever leaves now must not believe that it is not. Who was not signed in any more is led away.
+      return me.role === null ? undefined : alert(`You are still signed in: ${error.message}`);
+    }
     bar();
     go(to.login());
   });

@@ -20,11 +20,25 @@ const ACTS = [
   { act: "cancel", name: "Cancel", done: "cancelled", danger: true, reason: true },
 ];
 
-/** The buttons. `meant`: `{ chosen(), filter(), filtered, done() }`. */
+/**
+ * The buttons. `meant`: `{ chosen(), filter(), filtered, busy(on), done(), again() }`; `busy()` says whether something is
+ * under way, during which a press does nothing. The buttons keep the focus meanwhile, so they are not `disabled`.
+ */
 export function bulkBar(meant, chosen) {
   const idle = chosen === 0 && !meant.filtered;
+  const press = async (one) => {
+    if (meant.busy()) return;
+    meant.busy(true);
+    try {
+      await start(one, meant);
+    } catch (error) {
+      if (!isAbort(error)) alert(error.message);
+    } finally {
+      meant.busy(false);
+    }
+  };
   return ACTS.map((one) =>
-    h("button", { type: "button", class: one.danger ? "danger" : null, disabled: idle, on: { click: () => start(one, meant).catch((error) => isAbort(error) || alert(error.message)) } }, one.name),
+    h("button", { type: "button", class: one.danger ? "danger" : null, disabled: idle, "aria-disabled": meant.busy() ? "true" : null, on: { click: () => press(one) } }, one.name),
   );
 }
 
@@ -77,16 +91,26 @@ async function start(one, meant) {
   if (!fields) return;
   const request = { act: one.priority ? { reprioritize: Number(fields.priority) } : one.act, reason: fields.reason ?? "" };
   const refused = [];
-  let done = 0;
+  let [done, broke] = [0, null];
   // Those that were counted, and none that came in between.
   const counted = { chosen: () => found.map((task) => task.id), filter: () => ({}) };
-  for await (const tasks of each(counted, request)) {
-    for (const task of tasks) {
-      if (task.refused) refused.push(task);
-      else done += 1;
+  try {
+    for await (const tasks of each(counted, request)) {
+      for (const task of tasks) {
+        if (task.refused) refused.push(task);
+        else done += 1;
+      }
     }
+  } catch (error) {
+    broke = error;
   }
-  news(`${plural(done, "task")} ${one.done}`);
   if (refused.length) alert(`${plural(refused.length, "task")} refused: ${line(refused[0].refused, 200)}`);
-  meant.done();
+  if (broke === null) {
+    news(`${plural(done, "task")} ${one.done}`);
+    return meant.done();
+  }
+  // Without an answer nobody knows whether the last page was carried out; the list, asked for again, tells.
+  const perhaps = broke.status === 0 ? "; those that were asked for last may be as well" : "";
+  alert(`${count(done)} of ${plural(found.length, "task")} ${one.done}; then: ${broke.message}${perhaps}`);
+  meant.again();
 }

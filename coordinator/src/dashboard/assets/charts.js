@@ -1,6 +1,7 @@
-// Charts in plain SVG. Each has a title, and its numbers as a table for those who do not see it.
+// Charts in plain SVG. Each has a title, and its numbers as a table: for those who do not see it at any time, and for
+// all others, who may have no mouse to point with, once they open it.
 
-import { fill, h, svg } from "./dom.js";
+import { fill, h, refill, svg } from "./dom.js";
 
 /** Size of a drawing in pixels, and its margins; it is as wide as its place, and drawn anew where that changes. */
 const BOX = { height: 170, left: 46, right: 8, top: 8, bottom: 22 };
@@ -103,6 +104,14 @@ function labelsOf(points, x, slot, every) {
   return points.map((point, n) => n % step === 0 && point.label && svg("text", { x: x(n), y: BOX.height - 6, "text-anchor": "middle" }, point.label));
 }
 
+/** Puts a chart, and whatever else, into the place of the one before; its numbers stay open. */
+export function redraw(place, ...children) {
+  const opened = place.querySelector("details.numbers")?.open;
+  refill(place, ...children);
+  const numbers = place.querySelector("details.numbers");
+  if (opened && numbers) numbers.open = true;
+}
+
 function figure(title, { series, rows }, draw) {
   const sign = (n) => svg("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, svg("rect", { class: `s${n + 1}`, width: 10, height: 10 }));
   const drawing = svg("svg", { class: "drawing", height: BOX.height, "aria-hidden": "true", focusable: "false" });
@@ -111,12 +120,17 @@ function figure(title, { series, rows }, draw) {
     { class: "chart" },
     drawing,
     series.length > 1 && h("div", { class: "legend", "aria-hidden": "true" }, series.map((name, n) => h("span", {}, sign(n), name))),
+    h("details", { class: "numbers" }, h("summary", {}, "Numbers", h("span", { class: "unseen" }, ` of: ${title}`))),
     h(
-      "table",
-      { class: "unseen" },
-      h("caption", {}, title),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "When"), series.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, rows.map(([head, ...cells]) => h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => h("td", {}, cell))))),
+      "div",
+      { class: "of-chart" },
+      h(
+        "table",
+        {},
+        h("caption", { class: "unseen" }, title),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "When"), series.map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, rows.map(([head, ...cells]) => h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => h("td", {}, cell))))),
+      ),
     ),
   );
   let width = 0;

@@ -1,4 +1,5 @@
-// Questions to the person at the page, and news for them. Native dialogs: they hold the focus and give it back.
+// Questions to the person at the page, and news for them. Native dialogs: Esc shuts them, and what stands behind is
+// out of reach. Tab goes round within one, and the focus goes back to what opened it, also where that was told anew.
 
 import { add, byId, fill, h } from "./dom.js";
 import { prose } from "./format.js";
@@ -8,21 +9,71 @@ const NEWS_MS = 6000;
 
 /** Tells something in passing, also to those who hear the page. */
 export function news(text) {
-  tell("news", text);
+  const note = tell("news", h("p", {}, prose(text)));
+  setTimeout(() => note.remove(), NEWS_MS);
 }
 
-/** Tells what went wrong. */
+/** Tells what went wrong; it stands until somebody dismisses it, for it may ask them to do something. */
 export function alert(text) {
-  tell("alerts", text);
+  const shut = h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", title: "Dismiss (Esc)", on: { click: () => dismiss(note) } }, "✕");
+  const note = h("p", {}, h("span", {}, prose(text)), shut);
+  tell("alerts", note);
 }
 
-function tell(where, text) {
-  const note = h("p", {}, prose(text));
+function tell(where, note) {
   const place = byId(where);
   // More than a few at once nobody reads.
-  while (place.children.length >= 4) place.firstElementChild.remove();
+  while (place.children.length >= 4) dismiss(place.firstElementChild);
   place.append(note);
-  setTimeout(() => note.remove(), NEWS_MS);
+  return note;
+}
+
+function dismiss(note) {
+  const held = note.contains(document.activeElement);
+  note.remove();
+  if (held) byId("main").focus({ preventScroll: true });
+}
+
+// Esc takes the newest away, before it does anything else on the page; a dialog's is the dialog's own.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || document.querySelector("dialog[open], details.menu[open]")) return;
+  const newest = byId("alerts").lastElementChild;
+  if (!newest) return;
+  event.preventDefault();
+  dismiss(newest);
+});
+
+const STOPS = "a[href],button:not([disabled]),input:not([disabled]),select:not([disabled]),textarea:not([disabled])";
+
+/** From the last of what can be pressed to the first, and back: Tab leads no further. */
+function round(event, box) {
+  if (event.key !== "Tab") return;
+  const stops = [...box.querySelectorAll(STOPS)];
+  const [first, last] = [stops[0], stops.at(-1)];
+  if (!first) return;
+  const at = document.activeElement;
+  const leaves = event.shiftKey ? at === first || at === box : at === last;
+  if (!leaves && box.contains(at)) return;
+  event.preventDefault();
+  (event.shiftKey ? last : first).focus();
+}
+
+/** Remembers what has the focus; answers what gives it back where the browser cannot, for it is not there any more. */
+function opener() {
+  const from = document.activeElement;
+  const words = from?.textContent;
+  const around = [];
+  for (let at = from; at; at = at.parentElement) around.push(at);
+  const row = from?.closest("[data-key]")?.dataset.key;
+  return () => {
+    // The browser gave it back already, or it is elsewhere by now.
+    if (document.activeElement !== document.body) return;
+    // What a list tells anew is another button with the same words, in the row of the same thing.
+    const place = around.find((at) => at.isConnected && at !== document.body) ?? byId("main");
+    const within = row === undefined ? place : ([...place.querySelectorAll("[data-key]")].find((at) => at.dataset.key === row) ?? place);
+    const same = [...within.querySelectorAll(STOPS)].filter((stop) => stop.textContent === words);
+    (same.length === 1 ? same[0] : byId("main")).focus({ preventScroll: true });
+  };
 }
 
 /**
@@ -33,10 +84,11 @@ function tell(where, text) {
 export function dialog({ title, body, act = null, danger = false, close = "Cancel", check = () => null }) {
   return new Promise((resolve) => {
     let result = null;
+    const back = opener();
     const wrong = h("p", { class: "wrong", role: "alert" });
     const box = h(
       "dialog",
-      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), resolve(result)) } },
+      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), back(), resolve(result)), keydown: (event) => round(event, box) } },
       h(
         "form",
         {

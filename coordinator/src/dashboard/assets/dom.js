@@ -47,18 +47,61 @@ export function fill(element, ...children) {
   return add(element, ...children);
 }
 
-/** The same, and the focus stays at what stands in the same place: for what is told anew while one looks. */
+/**
+ * The same, and the focus stays at what says the same: for what is told anew while one looks. Where that is there no
+ * more the focus goes to the page, and never to whatever took its place: nobody is to press another act than they meant.
+ */
 export function refill(element, ...children) {
-  const at = element.contains(document.activeElement) ? focusables(element).indexOf(document.activeElement) : -1;
+  const back = holder(element);
   fill(element, ...children);
-  if (at >= 0) focusables(element)[at]?.focus({ preventScroll: true });
+  back(element);
+}
+
+/** What tells something that can have the focus from all beside it, also once it was made anew. */
+function nameOf(element) {
+  if (element.id) return `#${element.id}`;
+  if (element.hasAttribute("href")) return element.getAttribute("href");
+  return `${element.tagName} ${element.getAttribute("aria-label") ?? (element.name || element.textContent)}`;
+}
+
+/** Remembers what within `element` has the focus; answers what gives it to the same thing in what stands there then. */
+function holder(element) {
+  const at = document.activeElement;
+  if (at === element || !element.contains(at)) return () => {};
+  const name = nameOf(at);
+  const keyed = at.closest("[data-key]");
+  const row = keyed && keyed !== element && element.contains(keyed) ? keyed.dataset.key : null;
+  const same = (of) => focusables(of).filter((one) => nameOf(one) === name);
+  const before = same(row === null ? element : keyed);
+  const nth = before.indexOf(at);
+  return (now) => {
+    if (document.activeElement !== document.body) return;
+    const within = row === null ? now : [...now.querySelectorAll("[data-key]")].find((one) => one.dataset.key === row);
+    const found = within ? same(within) : [];
+    const back = found.length === before.length ? found[nth] : found.length === 1 ? found[0] : null;
+    back?.focus({ preventScroll: true });
+    // What cannot be pressed now cannot hold it.
+    if (document.activeElement === document.body) byId("main").focus({ preventScroll: true });
+  };
+}
+
+/** What of an element is open and shut, by what stands in its line. */
+export const folds = (element) => new Map([...element.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
+
+/** Opens and shuts what has the same lines as before. */
+export function unfold(element, opened) {
+  for (const fold of element.querySelectorAll("details")) {
+    const was = opened.get(fold.querySelector("summary")?.textContent);
+    if (was !== undefined) fold.open = was;
+  }
 }
 
 /**
  * Brings `parent` to one child per item, in order. A child whose `sign` did not change stays as it is, with focus,
- * selection and open details; so a list can be told anew each second.
+ * selection and open details; so a list can be told anew each second. `update(child, item)` tells what alone changes
+ * without being worth a new child.
  */
-export function keep(parent, items, { key, sign = JSON.stringify, make }) {
+export function keep(parent, items, { key, sign = JSON.stringify, make, update = () => {} }) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let at = parent.firstElementChild;
   for (const item of items) {
@@ -76,23 +119,30 @@ export function keep(parent, items, { key, sign = JSON.stringify, make }) {
       }
       child = fresh;
     }
+    update(child, item);
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
   }
-  for (const gone of old.values()) gone.remove();
+  for (const gone of old.values()) {
+    const held = gone.contains(document.activeElement);
+    const beside = gone.nextElementSibling ?? gone.previousElementSibling;
+    gone.remove();
+    if (held) ((beside && focusables(beside)[0]) ?? byId("main")).focus({ preventScroll: true });
+  }
 }
 
-/** Puts `fresh` in the place of `old`, and the focus where it was, as far as that is still there. */
+/** Puts `fresh` in the place of `old`, and the focus where it was, as far as that is still there; what was open stays so. */
 function swap(old, fresh) {
-  const within = old.contains(document.activeElement) ? focusables(old).indexOf(document.activeElement) : -1;
+  const back = holder(old);
   const itself = document.activeElement === old;
+  unfold(fresh, folds(old));
   old.replaceWith(fresh);
   if (itself) fresh.focus({ preventScroll: true });
-  else if (within >= 0) focusables(fresh)[within]?.focus({ preventScroll: true });
+  else back(fresh);
 }
 
 function focusables(element) {
-  return [...element.querySelectorAll("a[href],button,input,select,textarea,[tabindex]")];
+  return [...element.querySelectorAll("a[href],button,summary,input,select,textarea,[tabindex]")];
 }
 
 /** An element by its id: one that the page always has. */

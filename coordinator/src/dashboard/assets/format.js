@@ -26,6 +26,9 @@ export function usd(nusd) {
   return `$${dollars.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
+/** What a run cost: of a model without a price nobody knows, and nothing is not told as if it were known. */
+export const cost = (nusd) => (nusd > 0 ? usd(nusd) : h("span", { class: "muted", title: "Nothing was paid, or the model has no price" }, "–"));
+
 /** Tokens and the like: `1.2k`, `3.4M`. */
 export function about(n) {
   if (n < 1000) return String(n);

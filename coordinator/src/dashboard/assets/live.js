@@ -71,23 +71,23 @@ export function follow(run, { after = 0, event, end, state = () => {} }, signal)
 }
 
 /**
- * Asks `ask()` now and then every `every` milliseconds while the page is seen, never twice at once, until `signal`
- * aborts. Answers a function that asks at once, and resolves when that is done. What `ask` throws is told to
- * `failed`, and asked again later and later. `later` = it was asked just now.
+ * Asks `ask(signal)` now and then every `every` milliseconds while the page is seen, never twice at once, until
+ * `signal` aborts. Answers a function that asks anew at once, and resolves when that is done: a round that was under
+ * way is given up, for its answer is older than what made somebody ask. So `ask` tells nothing once its signal has
+ * aborted. What it throws is told to `failed`, and asked again later and later. `later` = the caller asks first.
  */
 export function poll(ask, { every, failed = () => {}, later = false }, signal) {
   let timer = null;
   let under = null;
-  let again = false;
   let wait = every;
 
-  const round = async () => {
+  const round = async (of) => {
     try {
-      await ask();
+      await ask(of);
       wait = every;
       linkIs(true);
     } catch (error) {
-      if (isAbort(error) || signal.aborted) return;
+      if (isAbort(error) || of.aborted) return;
       if (error.status === undefined) throw error;
       wait = Math.min(Math.max(wait, RETRY_MS[0]) * 2, RETRY_MS[1]);
       if (error.status === 0) linkIs(false);
@@ -96,24 +96,19 @@ export function poll(ask, { every, failed = () => {}, later = false }, signal) {
   };
   const run = () => {
     clearTimeout(timer);
+    under?.abort();
     if (signal.aborted) return Promise.resolve();
-    if (under) {
-      again = true;
-      return under;
-    }
-    under = round().finally(() => {
+    const mine = new AbortController();
+    under = mine;
+    return round(AbortSignal.any([signal, mine.signal])).finally(() => {
+      // A round that was given up has another behind it already.
+      if (under !== mine) return;
       under = null;
-      if (signal.aborted) return;
-      if (again) {
-        again = false;
-        run();
-      } else if (seen()) {
-        timer = setTimeout(run, wait);
-      }
+      if (!signal.aborted && seen()) timer = setTimeout(run, wait);
     });
-    return under;
   };
-  document.addEventListener("visibilitychange", () => seen() && run(), { signal });
+  // One that is under way goes on: nobody did anything that it might not know of.
+  document.addEventListener("visibilitychange", () => seen() && under === null && run(), { signal });
   signal.addEventListener("abort", () => clearTimeout(timer));
   if (later) timer = setTimeout(run, every);
   else run();

@@ -1,6 +1,6 @@
 // What pages are made of: a task's state, its name, panels and tables.
 
-import { add, h, svg } from "./dom.js";
+import { add, fill, h, keep, refill, svg } from "./dom.js";
 import { line, said, short } from "./format.js";
 import { to } from "./router.js";
 
@@ -38,6 +38,12 @@ export function state(word, more = null) {
   const sign = svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: path }));
   return h("span", { class: "state", data: { tone } }, sign, more ?? word);
 }
+
+/**
+ * How a run stands, by its timeline and its record: the log alone cannot say whether a worker has it, or it waits for
+ * one since its worker died.
+ */
+export const standing = (timeline, status) => (timeline.standing === "not ended" ? (status ?? "not ended") : timeline.standing);
 
 /** The state of a task's record, with what it rests for. */
 export function stateOf(task) {
@@ -79,7 +85,6 @@ export function panel(heading, { more = null, id } = {}, ...children) {
  * the row.
  */
 export function table(caption, columns, rows) {
-  const cell = (column, row, first) => h(first ? "th" : "td", { class: column.kind, scope: first ? "row" : null }, column.cell(row));
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
@@ -88,9 +93,36 @@ export function table(caption, columns, rows) {
       {},
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.kind }, column.head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column, n) => cell(column, row, n === 0))))),
+      h("tbody", {}, rows.map((row) => rowOf(columns, row))),
     ),
   );
+}
+
+function rowOf(columns, row) {
+  const cell = (column, first) => h(first ? "th" : "td", { class: column.kind, scope: first ? "row" : null }, column.cell(row));
+  return h("tr", {}, columns.map((column, n) => cell(column, n === 0)));
+}
+
+/**
+ * The table that `place` holds, told anew: a row whose `sign` did not change stays as it is, and the table with it, with
+ * focus, with how far it was scrolled, with what is open. `nothing` = what stands there where there is no row.
+ */
+export function retable(place, caption, columns, rows, { key, sign, update, nothing }) {
+  if (rows.length === 0) {
+    if (place.textContent !== nothing || place.querySelector("table")) refill(place, empty(nothing));
+    return;
+  }
+  if (!place.querySelector("tbody")) fill(place, table(caption, columns, []));
+  keep(place.querySelector("tbody"), rows, { key, sign, update, make: (row) => rowOf(columns, row) });
+}
+
+/** A panel that stays while what is in it is told anew: the panel, what stands at its heading's right, what is in it. */
+export function lasting(heading, kind = null) {
+  const more = h("span", { class: "more" });
+  const body = h("div", { class: kind });
+  const made = panel(heading, {}, body);
+  made.querySelector("header").append(more);
+  return { panel: made, more, body };
 }
 
 export const empty = (text) => h("p", { class: "empty" }, text);

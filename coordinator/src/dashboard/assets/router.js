@@ -2,8 +2,8 @@
 // its signal aborts, which is when another page opens.
 
 import { byId, fill, h } from "./dom.js";
-import { isAbort } from "./api.js";
-import { prose } from "./format.js";
+import { get, isAbort } from "./api.js";
+import { prose, short, whole } from "./format.js";
 
 /** `:name` is one part of a path. Links within the dashboard are of these forms alone. */
 const PAGES = [
@@ -90,6 +90,9 @@ export async function show() {
     await page.open(main, { params: found.params, query: new URLSearchParams(location.search), signal });
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
+    const gone = error.status === 404 && found.params.id ? await archived(found, signal) : null;
+    if (signal.aborted) return;
+    if (gone) return void fill(main, gone);
     fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, prose(error.message)));
     if (error.status === undefined) throw error;
     if (error.status === 0 || error.status >= 500) {
@@ -99,6 +102,17 @@ export async function show() {
   } finally {
     if (!signal.aborted) main.removeAttribute("aria-busy");
   }
+}
+
+/** What to say of a task or run that went to the archive; null where it did not. */
+async function archived({ params, title: kind }, signal) {
+  const stub = await get(`/v1/archived/${encodeURIComponent(params.id)}`, null, { signal }).catch(() => null);
+  if (!stub) return null;
+  const id = short(params.id);
+  return [
+    h("h1", {}, `${kind} ${id} is archived`),
+    h("p", {}, prose(`It was archived on ${whole(stub.archived_at)}. \`docket show ${id}\` shows it from there, and \`docket archive restore ${id}\` brings it back.`)),
+  ];
 }
 
 /** Goes to an address of the dashboard. */

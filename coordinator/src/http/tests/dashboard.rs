@@ -1,11 +1,19 @@
-//! The dashboard's door: its files and what they bear, and a browser's cookie in the place of a token.
+//! The dashboard's door: its files and what they bear, and a browser's session in the place of a token.
 
-use docket_schema::wire::{Problem, ProblemCode, TokenView, Whoami};
+use std::sync::Arc;
+
+use docket_schema::{
+    ids::Timestamp,
+    wire::{Problem, ProblemCode, TokenView, Whoami},
+};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::json;
 
-use super::support::{House, token};
-use crate::http::{Rates, Role};
+use super::support::{House, lease_request, serve, token};
+use crate::{
+    clock,
+    http::{Rates, Role},
+};
 
 const PAGES: [&str; 5] =
     ["/ui/", "/ui/backlog", "/ui/run/00000000-0000-0000-0000-000000000001", "/ui/login", "/ui/no/such"];
@@ -37,7 +45,22 @@ async fn cookie(house: &House, token: &str) -> String {
     for part in ["; Path=/", "; HttpOnly", "; SameSite=Strict"] {
         assert!(set.contains(part), "{set}");
     }
+    assert!(!set.contains(token), "the browser does not keep the token: {set}");
     set.split(';').next().expect("the pair").to_owned()
+}
+
+/// What a cookie's pair holds.
+fn session(cookie: &str) -> &str {
+    cookie.split_once('=').expect("a pair").1
+}
+
+async fn tasks(house: &House, cookie: &str) -> (u16, Option<ProblemCode>) {
+    let answer = send(asked(house, "GET", "/v1/tasks", &[("cookie", cookie)])).await;
+    if answer.status() == 200 {
+        return (200, None);
+    }
+    let (status, code) = code(answer).await;
+    (status, Some(code))
 }
 
 async fn code(answer: Response) -> (u16, ProblemCode) {
@@ -78,6 +101,8 @@ async fn every_answer_under_ui_bears_the_policy() {
             "frame-ancestors 'none'",
             "base-uri 'none'",
             "form-action 'self'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
         ] {
             assert!(policy.contains(part), "{method} {path}: {policy}");
         }
@@ -287,6 +312,107 @@ async fn a_revoked_token_ends_the_browsers_stay_at_once_and_the_page_still_comes
         assert_eq!(send(asked(&house, "GET", path, &[("cookie", &cookie)])).await.status(), 200, "{path}");
     }
     cookie_again(&house, &cookie).await;
+}
+
+#[tokio::test]
+async fn a_session_is_no_token_and_a_token_no_session() {
+    let house = House::open().await;
+    let cookie = cookie(&house, token(Role::Admin)).await;
+    let name = cookie.split('=').next().expect("a pair").to_owned();
+    let worn = session(&cookie).to_owned();
+    assert!(worn.starts_with("dks_"), "{worn}");
+    let bearer = house.send("GET", "/v1/tasks", &worn, Vec::new(), None).await;
+    assert_eq!(bearer.problem().code, ProblemCode::Unauthorized, "not in an Authorization");
+    let again = code(login(&house, &worn).await).await;
+    assert_eq!(again, (401, ProblemCode::Unauthorized), "and no way to another session");
+    for other in [token(Role::Admin), "dks_", &worn[..worn.len() - 1], &format!("{worn}A"), "x"] {
+        let found = tasks(&house, &format!("{name}={other}")).await;
+        assert_eq!(found, (401, Some(ProblemCode::Unauthorized)), "{other:.8}");
+    }
+    let other_port = cookie.replacen("docket_session", "docket_session_1", 1);
+    assert_eq!(tasks(&house, &other_port).await, (401, Some(ProblemCode::Unauthorized)));
+    assert_eq!(tasks(&house, &cookie).await, (200, None));
+}
+
+#[tokio::test]
+async fn a_session_leaves_nothing_behind_that_outlives_it() {
+    let house = House::open().await;
+    let cookie = cookie(&house, token(Role::Admin)).await;
+    let headers = [("cookie", cookie.as_str()), ("x-docket-ui", "1"), ("content-type", "application/json")];
+    let make = json!({ "name": "mine", "role": "admin" }).to_string();
+    let made = send(asked(&house, "POST", "/v1/tokens", &headers).body(make)).await;
+    assert_eq!(code(made).await, (403, ProblemCode::Forbidden), "no tokens of its own");
+    let lease = serde_json::to_string(&lease_request(0)).expect("json");
+    let leased = send(asked(&house, "POST", "/v1/lease", &headers).body(lease)).await;
+    assert_eq!(code(leased).await, (401, ProblemCode::Unauthorized), "nor those of runs");
+    // What ends a token is no such thing.
+    house.made("leaver", Role::Read, None).await;
+    let revoked = send(asked(&house, "POST", "/v1/tokens/leaver/revoke", &headers).body("{}")).await;
+    assert_eq!(revoked.status(), 200);
+}
+
+#[tokio::test]
+async fn a_session_ends_in_time_at_sign_out_and_with_its_token() {
+    let house = House::open().await;
+    let (one, two) = (cookie(&house, token(Role::Read)).await, cookie(&house, token(Role::Read)).await);
+    assert_ne!(one, two);
+    let out = asked(&house, "POST", "/ui/logout", &[("x-docket-ui", "1"), ("cookie", &one)]);
+    assert_eq!(send(out).await.status(), 204);
+    assert_eq!(tasks(&house, &one).await, (401, Some(ProblemCode::Unauthorized)), "a copy of it as well");
+    assert_eq!(tasks(&house, &two).await, (200, None), "another of the same token goes on");
+
+    let api = house.running.handle().api();
+    let hash = *blake3::hash(token(Role::Read).as_bytes()).as_bytes();
+    let name = two.split('=').next().expect("a pair");
+    let hours_ago = |hours: i64| Timestamp(api.clock.now().0 - hours * 3_600_000_000);
+    for (hours, status) in [(11, 200), (13, 401)] {
+        let older = api.sessions.begin(&hash, clock::fresh_secret(), hours_ago(hours));
+        assert_eq!(tasks(&house, &format!("{name}={older}")).await.0, status, "after {hours} hours");
+    }
+    // One whose token is none of this store's.
+    let stranger = api.sessions.begin(&[9; 32], clock::fresh_secret(), api.clock.now());
+    assert_eq!(tasks(&house, &format!("{name}={stranger}")).await.0, 401);
+
+    let made = house.made("person", Role::Read, Some(2000)).await;
+    let short = cookie(&house, &made.secret).await;
+    let ended = async { while tasks(&house, &short).await.0 == 200 {} };
+    super::support::in_time("the end of the session's token", ended).await;
+}
+
+/// No coordinator keeps sessions, and each takes those of the others.
+#[tokio::test]
+async fn a_session_is_good_at_every_coordinator_of_the_store_and_its_revocation_too() {
+    let house = House::open().await;
+    let other = serve(Arc::clone(&house.store), 30_000).await;
+    // Made here just now: the other one looks for its token in the log.
+    let made = house.made("person", Role::Read, None).await;
+    let worn = session(&cookie(&house, &made.secret).await).to_owned();
+    let at_other = async || {
+        let name = format!("docket_session_{}", other.local_addr().port());
+        let request = house.client.get(other.url() + "/v1/tasks").header("cookie", format!("{name}={worn}"));
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    assert_eq!(at_other().await, 200);
+    house.admin("/v1/tokens/person/revoke", &json!({})).await.good::<TokenView>();
+    super::support::in_time("its end there", async { while at_other().await == 200 {} }).await;
+    assert_eq!(at_other().await, 401);
+}
+
+#[tokio::test]
+async fn over_tls_the_cookie_is_the_hosts_own_and_no_other_counts_beside_it() {
+    let house = House::open().await;
+    let origin = house.running.url().replacen("http://", "https://", 1);
+    let body = json!({ "token": token(Role::Read) }).to_string();
+    let headers = [("content-type", "application/json"), ("x-docket-ui", "1"), ("origin", origin.as_str())];
+    let answer = send(asked(&house, "POST", "/ui/login", &headers).body(body)).await;
+    let set = answer.headers()["set-cookie"].to_str().expect("text").to_owned();
+    assert!(set.starts_with("__Host-docket_session_") && set.contains("; Secure"), "{set}");
+    let pair = set.split(';').next().expect("the pair").to_owned();
+    assert_eq!(tasks(&house, &pair).await, (200, None));
+    let planted = pair.trim_start_matches("__Host-").to_owned();
+    let forged = pair.replacen("dks_", "dks_A", 1);
+    assert_eq!(tasks(&house, &format!("{planted}; {forged}")).await.0, 401);
+    assert_eq!(tasks(&house, &format!("{}; {pair}", planted.replacen("dks_", "dks_A", 1))).await.0, 200);
 }
 
 /// Signing in with an old cookie in hand.

@@ -7,6 +7,7 @@ use docket_schema::{
     policy::{Network, Policy, Ruling},
     run::RunOutcome,
     task::{Concurrency, Conditions, SettingsPatch, TaskSpec},
+    tool::ToolSet,
     wire::{ChildList, DelegateRequest, DelegateResponse, EventPage, Lease, ProblemCode},
 };
 
@@ -52,6 +53,12 @@ async fn a_child_has_what_binds_its_parent_and_only_its_parent_reads_it() {
         branch: Some("result".to_owned()),
         dedup_key: Some("once".to_owned()),
         tests: Some("make".to_owned()),
+        settings: SettingsPatch {
+            turns_max: Some(6),
+            tool_set: Some(ToolSet::Wide),
+            delegation_depth_max: Some(1),
+            ..SettingsPatch::default()
+        },
         ..spec("keyed")
     };
     let lease = began(&house, keyed.clone()).await;
@@ -80,6 +87,9 @@ async fn a_child_has_what_binds_its_parent_and_only_its_parent_reads_it() {
     let task = &child.view.task;
     assert_eq!((task.id, &task.spec.conditions), (made.child, &keyed.conditions));
     assert_eq!((task.spec.priority, &task.spec.queue, &task.spec.model), (7, &keyed.queue, &keyed.model));
+    let bound = &task.spec.settings;
+    assert_eq!((bound.turns_max, bound.tool_set), (Some(6), Some(ToolSet::Wide)), "its parent's settings");
+    assert_eq!(bound.delegation_depth_max, Some(0), "and what the call says before them");
     assert_eq!((&task.spec.branch, &task.spec.dedup_key, &task.spec.tests), (&None, &None, &None));
     assert_eq!(task.delegated_by.as_ref().map(|by| (by.task, by.run)), Some((lease.task, lease.run)));
 

@@ -155,6 +155,8 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     let house = House::open().await;
     let slow: QueueName = "slow".parse().expect("a name");
     house.submit(spec("one")).await;
+    let unwanted = house.submit(spec("unwanted")).await;
+    house.admin(&format!("/v1/tasks/{unwanted}/cancel"), &json!({ "reason": "" })).await.good::<Value>();
     let runs_from = Instant::now();
     house.lease(&lease_request(0)).await;
     let leased = Instant::now();
@@ -203,12 +205,14 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     is("docket_queue_wanted", &[("queue", "default")], 1.0);
     is("docket_queue_wanted", &[("queue", "slow")], 0.0);
     is("docket_queue_paused", &[("queue", "slow")], 1.0);
+    is("docket_tasks_ended", &[("state", "cancelled")], 1.0);
+    is("docket_tasks_ended", &[("state", "discarded")], 0.0);
     is("docket_workers", &[], 1.0);
     is("docket_worker_held", &[], 1.0);
     is("docket_store_leases_total", &[], 1.0);
     is("docket_inbox_rows", &[("state", "refused")], 0.0);
     let asked = [("method", "POST"), ("route", "/v1/tasks"), ("status", "2xx")];
-    is("docket_http_requests_total", &asked, 3.0);
+    is("docket_http_requests_total", &asked, 4.0);
     let refused = [("method", "GET"), ("route", "/metrics"), ("status", "4xx")];
     is("docket_http_requests_total", &refused, 1.0);
     assert!(value("docket_store_commands_total", &[]) >= 3.0);

@@ -48,7 +48,7 @@ pub(in crate::store) async fn plan_batch(
             }
             Ask::Secret { .. }
             | Ask::Term(_)
-            | Ask::Rebuild
+            | Ask::Rebuild(_)
             | Ask::DropBlobs { .. }
             | Ask::ActInbox { .. }
             | Ask::Permit(_)
@@ -130,7 +130,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
             }
             Ask::Secret { .. }
             | Ask::Term(_)
-            | Ask::Rebuild
+            | Ask::Rebuild(_)
             | Ask::DropBlobs { .. }
             | Ask::ActInbox { .. }
             | Ask::Permit(_)

@@ -429,7 +429,7 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::Reserve { .. }
         | Ask::CountBatch { .. }
         | Ask::Secret { .. }
-        | Ask::Rebuild => false,
+        | Ask::Rebuild(_) => false,
     }
 }
 

@@ -139,6 +139,7 @@ async fn a_remote_branch_with_other_work_stays_and_blocks() -> Result<()> {
     scene.git(&["remote", "add", "gone", "/does/not/exist.git"]).await?;
     let gone = scene.docket(&["push", &id, "--remote", "gone", "--branch", "fix/mine"]).await?;
     ensure!(gone.code() == Some(1) && gone.stderr.contains("pushing again is safe"), "{gone:?}");
+    ensure!(!gone.stderr.contains("at this moment"), "what failed is waited for: {gone:?}");
     Ok(())
 }
 

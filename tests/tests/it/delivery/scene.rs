@@ -100,6 +100,22 @@ impl Scene {
         id_of(&self.asked("submit", script, more).await?.ok()?)
     }
 
+    /// A batch with a task for each of these branches; their ids.
+    pub(super) async fn import(&self, batch: &str, script: &str, branches: &[&str]) -> Result<Vec<String>> {
+        let script = self.sample.script(script)?;
+        let line = |branch: &&str| {
+            serde_json::json!({ "text": format!("Do it on {branch}"), "branch": branch, "script": script })
+                .to_string()
+        };
+        let file = self.at("todo.jsonl");
+        std::fs::write(&file, branches.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        let (file, repo) = (file.display().to_string(), self.repo().display().to_string());
+        let args = ["import", &file, "--batch", batch, "--repo", &repo, "--model", "scripted:x"];
+        self.docket(&args).await?.ok()?;
+        let rows = self.docket(&["ps", "--batch", batch, "--sort", "oldest", "--json"]).await?.ok()?;
+        rows.lines().map(id_of).collect()
+    }
+
     pub(super) async fn up(&self) -> Result<Proc> {
         let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
         Ok(Proc::start("up", &self.home(), &[], &args).await?.0)

@@ -230,6 +230,15 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
         "{third}"
     );
     played.kept("architect-third-try").await?;
+    // Whatever was wrong with it, the last try has what was refused.
+    let foreign = "*** Begin Patch\n*** Update File: b.py\n-x\n+y\n*** End Patch";
+    for (second_try, name) in [("I would rather not.", "unreadable"), (foreign, "foreign")] {
+        let played = Said { patch: STALE, second_try, ..Said::default() }.play().await?;
+        let third = played.opening("coder", 2)?;
+        ensure!(third.contains(&format!("The patch was:\n{second_try}")), "{third}");
+        ensure!(played.outcome == "succeeded", "{}", played.outcome);
+        played.kept(&format!("architect-third-try-after-{name}")).await?;
+    }
     let played =
         Said { patch: STALE, second_try: STALE, third_try: STALE, again: MESSAGE, ..Said::default() };
     let played = played.play().await?;
@@ -304,16 +313,18 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
+    played.kept("architect-mends-what-does-not-parse").await?;
     // The final checks.
     let played = Said { patch: WRONG, ..Said::default() }.play().await?;
     played.has(&[
         "step 1 done",
         "check passed false",
         "coder: final checks: mend a.py",
+        "summarized",
         "check passed true",
         "verdict finish",
     ])?;
-    played.kept("architect-mends-checks").await?;
+    played.kept("architect-mends-checks-and-says-so").await?;
     ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
     // Once, and no more: the architect is asked again.
     let played = Said { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..Said::default() }.play().await?;
@@ -354,6 +365,14 @@ async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result
         played.outcome
     );
     played.kept("architect-rejected-twice").await?;
+    // Verdicts that cannot be taken are a person's as well.
+    let more =
+        "text = '''It is fine.'''\n[[talks.turns]]\ntext = '''Fine.'''\n[[talks.turns]]\ntext = '''Yes.'''";
+    let script = Said { verdict: "It is fine.", ..Said::default() }.script();
+    let played = play("architect", &script.replace("text = '''It is fine.'''", more)).await?;
+    ensure!(played.count("invalid \"verdict") == 3, "{:#?}", played.gists);
+    ensure!(played.outcome.starts_with("blocked: "), "{}", played.outcome);
+    played.kept("architect-no-verdict").await?;
     Ok(())
 }
 

@@ -89,6 +89,7 @@ async fn a_patch_of_another_file_is_refused_and_a_failed_one_tried_again() -> Re
         "step 1 done",
     ])?;
     ensure!(played.outcome == "succeeded" && !played.diff.contains("test_a.py"), "{}", played.diff);
+    played.kept("plan-foreign").await?;
     let played = play("plan", &script(WHOLE, "", STALE, GOOD)).await?;
     played.has(&["\"error\"", "invalid \"patch\"", "executor: step 1: a.py", "step 1 done"])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
@@ -108,6 +109,30 @@ async fn what_fails_is_corrected_and_not_for_ever() -> Result<()> {
         "step 1 done",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("plan-failed-command").await?;
+    // A step of tests: before the edit they fail, and are what is corrected; behind it they pass.
+    let tests =
+        r#"{"steps": [{"kind": "tests"}, {"kind": "edit", "path": "a.py", "text": "return 2 from f"}]}"#;
+    let played = play("plan", &script(tests, "", GOOD, "")).await?;
+    played.has(&[
+        "step 1 failed",
+        "correcting",
+        "planner: correction 1",
+        "step 1 done",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("plan-tests-fail").await?;
+    let tests =
+        r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "return 2 from f"}, {"kind": "tests"}]}"#;
+    let played = play("plan", &script(tests, "", GOOD, "")).await?;
+    played.has(&["step 1 done", "step 2 done", "check passed true"])?;
+    ensure!(played.outcome == "succeeded" && played.count("correcting") == 0, "{:#?}", played.gists);
+    let ran = |event: &&serde_json::Value| {
+        event["kind"] == "ToolRequested" && event["payload"]["tool"] == "run_tests"
+    };
+    ensure!(played.events.iter().filter(ran).count() == 1, "{:#?}", played.gists);
+    played.kept("plan-tests-pass").await?;
     // The checks fail, and are what is corrected.
     let message = r#"{"steps": [{"kind": "message", "text": "nothing to do"}]}"#;
     let played = play("plan", &script(message, "", GOOD, "")).await?;

@@ -9,10 +9,13 @@
 //! | sends plans that cannot be taken, again and again | – (no plan) | `plan::a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever` | `review::an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough` (each is one step) | `architect::a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person` | `team::an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run` | `sop::a_plan_that_cannot_be_taken_goes_back_and_not_for_ever` |
 //! | claims that tests passed that did not run | [`a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks`] | `team::a_tester_is_believed_as_far_as_the_runtime_saw_it` | `sop::what_a_model_says_of_its_tests_counts_for_nothing` |
 
-use anyhow::{Result, ensure};
-use docket_tests::talks::{Makes, makes, script, talk};
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::{
+    system::{Tool, run},
+    talks::{Makes, makes, script, talk},
+};
 
-use super::play;
+use super::{play, play_on};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planner_of_plan_that_writes_is_refused() -> Result<()> {
@@ -81,4 +84,32 @@ async fn an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks() -
         talk("verifier", "", &[r#"{"verdict": "accept", "reason": "all tests passed"}"#]),
     ];
     claims("architect", &talks, 3, "gates: ").await
+}
+
+/// Where nothing can say whether the work is right, the log says that nothing did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_that_nothing_verified_says_so() -> Result<()> {
+    let plan = "[[talks]]\nrole = \"planner\"\n[[talks.turns]]\n\
+                text = '{\"steps\": [{\"kind\": \"message\", \"text\": \"nothing to do\"}]}'\n";
+    let react = "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"made.txt\", content = \"x\" } }]\n\
+                 [[turns]]\ntext = \"Done.\"\n";
+    for (engine, script) in [("react", react), ("plan", plan)] {
+        for (flags, unverified) in [(&[][..], true), (&["--tests", "true"], false)] {
+            let played =
+                play_on(&[("note.txt", "one\n")], script, &[&["--engine", engine], flags].concat()).await?;
+            let end = played.events.iter().find(|event| event["kind"] == "RunEnded").context("an end")?;
+            ensure!(played.outcome == "succeeded", "{}", played.outcome);
+            ensure!((end["payload"]["unverified"] == true) == unverified, "{engine}: {end}");
+            let env = [("DOCKET_HOME", played.home.path().as_os_str())];
+            for command in ["logs", "follow"] {
+                let args = [command, played.run.as_str()];
+                let told = run(Tool::Docket, played.home.path(), &env, &args).await?.ok()?;
+                ensure!(
+                    told.contains("not verified: there are no checks") == unverified,
+                    "{command}: {told}"
+                );
+            }
+        }
+    }
+    Ok(())
 }

@@ -174,6 +174,13 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
         played.outcome
     );
     played.kept("team-rounds-used-up").await?;
+    // Whoever says that it is not done is believed, whatever the others say.
+    let not_done = r#"{"done": false, "summary": "h is missing"}"#;
+    let says = [talk("coder", "BRIEF", &[READ, EDIT, not_done])];
+    let played = play("team", &team(&[&next_rounds()[..], &second[..2], &says].concat())).await?;
+    played.has(&["step 2 failed", "step 4 done", "verdict retry", "coder: round 2", "verdict finish"])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("team-coder-not-done").await?;
     Ok(())
 }
 
@@ -386,6 +393,7 @@ async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<(
         .filter_map(|role| role["name"].as_str())
         .collect();
     ensure!(names == ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"], "{names:?}");
+    played.kept("team-added-role").await?;
     Ok(())
 }
 

@@ -17,11 +17,14 @@ use docket_schema::{
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, Budget, BudgetSet, BudgetSpent, CallsRefused, Fired, LimitRemoved, LimitSet,
-        MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Missed, Overlap, ProviderLimits, Rate, Role,
-        RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved,
-        ScheduleSet, SkippedWhy, StreamArchived, StreamImported, StreamsArchived, StreamsRestored,
-        SystemEvent, TokenCreated, TokenName, TokenRevoked,
+        AdminAct, AdminActed, BlockKind, Budget, BudgetSet, BudgetSpent, CallsRefused, EndCounts, Fired,
+        LimitRemoved, LimitSet, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Missed, Notice,
+        NoticeBatch, NoticeSource, NoticeTask, NotificationDeadLettered, NotificationDelivered,
+        NotificationDropped, NotificationFailed, NotificationRaised, NotificationRetried,
+        NotificationsFollowed, Overlap, ProviderLimits, Rate, Role, RunImported, RunOf, Schedule,
+        ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SkippedWhy,
+        StreamArchived, StreamImported, StreamsArchived, StreamsRestored, SystemEvent, TokenCreated,
+        TokenName, TokenRevoked,
     },
     task::*,
     tool::{TestCounts, ToolFacts},
@@ -249,7 +252,13 @@ impl Begun {
         let decision = self.hand.decide()?;
         let hash = decision.hash();
         let Act::End { result, summary } = decision.act else { anyhow::bail!("no end") };
-        self.hand.push(RunEnded { result, summary, tree: Some(self.base.tree), decision: Some(hash) })?;
+        self.hand.push(RunEnded {
+            result,
+            summary,
+            tree: Some(self.base.tree),
+            unverified: false,
+            decision: Some(hash),
+        })?;
         let mut events = of_task(self.task, self.run, self.base);
         events.extend(self.hand.stream.events);
         let made_by = format!("docket {} (by hand)", env!("CARGO_PKG_VERSION"));
@@ -522,6 +531,56 @@ pub(super) fn budgets() -> Vec<Envelope> {
         Turn(0),
         &SystemEvent::from(BudgetSet { batch, budget: Budget::default(), by, of_file: false }),
     );
+    stream.events
+}
+
+/// The stream of what people and programs elsewhere are told.
+pub(super) fn notifications() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Notifications));
+    let (task, run, batch) = (TaskId(id(1)), RunId(id(2)), BatchId(id(41)));
+    let (target, by) = ("ops".to_owned(), "a person".to_owned());
+    let of = NoticeTask {
+        task,
+        run: Some(run),
+        title: "Mend it".to_owned(),
+        queue: "default".parse().expect("a queue"),
+        batch: Some(batch),
+        batch_name: Some("nightly".to_owned()),
+    };
+    let of_batch = NoticeBatch { batch, name: Some("nightly".to_owned()), queue: Some(of.queue.clone()) };
+    let budget = Budget { tokens: Some(1_000_000), cost_nusd: None };
+    let question = Some("which port shall it listen on?".to_owned());
+    let notices = [
+        Notice::TaskBlocked { of: of.clone(), block: BlockKind::Person, question: question.clone() },
+        Notice::TaskBlocked { of: of.clone(), block: BlockKind::Delivery, question },
+        Notice::TaskFailed { of, reason: DiscardWhy::Poison, message: "its process died".to_owned() },
+        Notice::BatchFinished {
+            of: of_batch.clone(),
+            tasks: EndCounts { all: 3, completed: 1, cancelled: 0, discarded: 1, behind_failed: 1 },
+        },
+        Notice::BudgetSpent { of: of_batch, budget, message: "1000000 tokens are used".to_owned() },
+        Notice::Test { by: by.clone() },
+    ];
+    let mut push = |event: SystemEvent| drop(stream.push(Turn(0), &event));
+    push(NotificationsFollowed { position: Position(7) }.into());
+    let mut ids = Vec::new();
+    for (nth, notice) in (1..).zip(notices) {
+        let source = NoticeSource { stream: StreamId::Task(task), seq: Seq(nth), at: AT };
+        let id = source.id(&notice);
+        let is_test = matches!(notice, Notice::Test { .. });
+        let (source, position) = if is_test { (None, None) } else { (Some(source), Some(Position(7 + nth))) };
+        push(NotificationRaised { id, source, position, notice, targets: vec![target.clone()] }.into());
+        ids.push(id);
+    }
+    let why = "it answers 503 Service Unavailable".to_owned();
+    let retry_at = Timestamp(AT.0 + 5_000_000);
+    push(NotificationDelivered { id: ids[0], target: target.clone(), attempt: 1 }.into());
+    let failed =
+        NotificationFailed { id: ids[1], target: target.clone(), attempt: 1, why: why.clone(), retry_at };
+    push(failed.into());
+    push(NotificationDeadLettered { id: ids[1], target: target.clone(), attempt: 2, why }.into());
+    push(NotificationRetried { id: ids[1], target: target.clone(), by: by.clone() }.into());
+    push(NotificationDropped { id: ids[2], target, by }.into());
     stream.events
 }
 

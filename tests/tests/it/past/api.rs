@@ -66,6 +66,14 @@ async fn turns(scene: &Scene, all: &Asking<'_>) -> Result<()> {
         rows[1]
     );
     ensure!(rows[2]["changed_files"] == true && rows[8]["changed_files"] == false, "{timeline}");
+    // What the run cost so far, at each of its turns, is what its model calls cost until there.
+    let costs = scene.json(&["cost", &scene.run, "--by", "call"]).await?;
+    let calls = costs["lines"].as_array().with_context(|| format!("calls: {costs}"))?;
+    for row in rows {
+        let until = calls.iter().filter(|call| call["call"]["turn"].as_u64() <= row["turn"].as_u64());
+        let sum: u64 = until.filter_map(|call| call["call"]["cost_nusd"].as_u64()).sum();
+        ensure!(row["cost_so_far_nusd"] == sum && (sum > 0 || row["turn"] == 0), "{sum}, not as {row}");
+    }
     let printed = scene.docket(&["replay", &scene.run, "--json"]).await?.ok()?;
     for (turn, line) in printed.lines().enumerate() {
         let told: Value = serde_json::from_str(line)?;
@@ -87,6 +95,17 @@ async fn turns(scene: &Scene, all: &Asking<'_>) -> Result<()> {
     );
     let atif = all.json("export?form=atif").await?;
     ensure!(atif["schema_version"].as_str().is_some_and(|version| version.starts_with("ATIF")), "{atif}");
+    // A file is sent as it is read: its length is told beforehand, and it is what the command writes.
+    let url = format!("{}/v1/runs/{}/export?form=docket", all.coordinator.address(), all.run);
+    let answer = all.http.get(url).bearer_auth(&all.token).send().await?;
+    let told = answer.content_length();
+    ensure!(answer.headers()["content-type"] == "application/zstd", "{:?}", answer.headers());
+    let sent = answer.bytes().await?;
+    ensure!(told == Some(sent.len() as u64), "{told:?} bytes announced, {} sent", sent.len());
+    let aside = tempfile::tempdir()?;
+    let file = aside.path().join("run.docket");
+    scene.docket(&["export", &scene.run, "-o", file.to_str().context("UTF-8")?]).await?.ok()?;
+    ensure!(std::fs::read(&file)? == sent, "the same bytes");
     Ok(())
 }
 

@@ -90,6 +90,10 @@ impl Scene {
         let (home, place) = (tempfile::tempdir()?, tempfile::tempdir()?);
         let sample = Sample::new(&FILES)?;
         let script = sample.script(SCRIPT)?;
+        // What a turn cost is seen where there is a price.
+        let price = "[prices.\"scripted:past\"]\ninput = \"1000\"\noutput = \"1000\"\ncache_read = \"0\"\ncache_write = \"0\"\n\
+                     context_tokens = 100_000\noutput_tokens_max = 4000\n";
+        std::fs::write(home.path().join("docket.toml"), price)?;
         let mut scene = Self { home, sample, place, run: String::new(), trees: Vec::new() };
         let repo = scene.sample.path().to_str().context("UTF-8")?.to_owned();
         let script = script.to_str().context("UTF-8")?;

@@ -1,9 +1,11 @@
 //! The Change Plan (D2): its actions, read and checked, each of them one that can be carried out. Pure.
 
+use std::sync::LazyLock;
+
 use docket_schema::{
     content::WorkPath,
     message::{CallId, ToolUse},
-    policy::{Policy, Ruling},
+    policy::{Policy, Rule, Ruling},
     run::{PlanStep, StepKind},
 };
 use serde::Deserialize;
@@ -58,11 +60,43 @@ impl From<Value> for Hints {
     }
 }
 
-/// The steps of a plan.
+/// Programs that a plan's commands may start where no policy speaks of them (D9): what builds, tests, formats, looks and
+/// makes. No wall: what starts is within the sandbox, and an interpreter does what it is told. It keeps plans to what
+/// they are for, and whoever wants more says so in a policy.
+const PROGRAMS: [&str; 81] = [
+    "./*", "sh", "bash", "ant", "awk", "basename", "black", "bundle", "bun", "cargo", "cat", "cd", "clang",
+    "cmake", "cmp", "composer", "cp", "ctest", "cut", "date", "deno", "diff", "dirname", "dotnet", "echo",
+    "egrep", "elixir", "eslint", "false", "find", "flake8", "gcc", "git", "go", "gradle", "grep", "head",
+    "java", "javac", "jest", "jq", "ls", "make", "mix", "mkdir", "mv", "mvn", "mypy", "ninja", "node", "nox",
+    "npm", "npx", "php", "pnpm", "prettier", "printf", "pwd", "pylint", "pyright", "pytest", "python",
+    "python3", "rg", "rake", "rspec", "ruby", "ruff", "rustc", "rustfmt", "sed", "sort", "tail", "test",
+    "touch", "tox", "tsc", "uv", "vitest", "wc", "yarn",
+];
+
+/// The list, as a policy.
+static LISTED: LazyLock<Policy> = LazyLock::new(|| {
+    let rule = |id: &str, commands: Vec<String>, paths: Vec<String>| Rule {
+        id: id.to_owned(),
+        verdict: Ruling::Allow,
+        tools: Vec::new(),
+        commands,
+        paths,
+        labels: Vec::new(),
+        reason: String::new(),
+        matches: Vec::new(),
+        misses: Vec::new(),
+    };
+    let programs = PROGRAMS.iter().map(|program| format!("{program} *")).collect();
+    let rules =
+        vec![rule("programs", programs, Vec::new()), rule("written", Vec::new(), vec!["**".to_owned()])];
+    Policy { default: Ruling::Deny, rules, network: None }
+});
+
+/// The steps of a plan; commands of the list alone where that `is_listed`.
 ///
 /// # Errors
 /// What is wrong with it, for whoever plans.
-pub(super) fn steps_of(said: &str, policies: &[Policy]) -> Result<Vec<PlanStep>, String> {
+pub(super) fn steps_of(said: &str, policies: &[Policy], is_listed: bool) -> Result<Vec<PlanStep>, String> {
     let ChangePlan { actions } = answer::taken(said)?;
     match actions.len() {
         0 => return Err("`actions` is empty; if nothing is to be done, say why in a `message`".to_owned()),
@@ -75,7 +109,7 @@ pub(super) fn steps_of(said: &str, policies: &[Policy]) -> Result<Vec<PlanStep>,
     let mut steps: Vec<PlanStep> = Vec::new();
     for (nth, action) in actions.into_iter().enumerate() {
         let step = step_of(action).map_err(|why| at(nth, why))?;
-        allowed(&step, policies).map_err(|why| at(nth, why))?;
+        allowed(&step, policies, is_listed).map_err(|why| at(nth, why))?;
         agrees(&steps, &step).map_err(|why| at(nth, why))?;
         steps.push(step);
     }
@@ -119,18 +153,28 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
 }
 
 /// Whether policy lets the action be carried out, as far as the plan tells. The call itself is judged all the same.
-fn allowed(step: &PlanStep, policies: &[Policy]) -> Result<(), String> {
+fn allowed(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result<(), String> {
     let (name, args, what) = match &step.kind {
         StepKind::Edit { path, .. } => ("edit_file", json!({ "path": path.to_string() }), path.to_string()),
         StepKind::Command { command, .. } => ("run_command", json!({ "command": command }), command.clone()),
         StepKind::Message | StepKind::Free | StepKind::Tests { .. } => return Ok(()),
     };
-    if policies.is_empty() {
-        return Ok(());
-    }
     let call = ToolUse { call: CallId::own(0), name: name.to_owned(), args, malformed: None };
     let said = policy::judge(policies, &call);
     match said.ruling {
+        // No rule speaks of it, and no policy has a list of its own.
+        Ruling::Allow
+            if is_listed
+                && said.rule == policy::DEFAULT
+                && name == "run_command"
+                && policy::judge(std::slice::from_ref(&LISTED), &call).ruling == Ruling::Deny =>
+        {
+            Err(format!(
+                "`{what}` starts what a plan may not; it may start {}. Make an edit of it, or leave it out; a policy \
+                 with a rule that allows it lets it pass",
+                PROGRAMS.join(", ")
+            ))
+        }
         // A person is asked when the call is made.
         Ruling::Allow | Ruling::Ask => Ok(()),
         Ruling::Deny => {
@@ -189,7 +233,7 @@ mod tests {
     use super::*;
 
     fn plan(actions: &str) -> Result<Vec<PlanStep>, String> {
-        steps_of(&format!(r#"{{"actions": [{actions}]}}"#), &[])
+        steps_of(&format!(r#"{{"actions": [{actions}]}}"#), &[], true)
     }
 
     #[test]
@@ -241,8 +285,53 @@ mod tests {
             Ok(3),
             "a test that fails first, and then passes"
         );
-        assert!(steps_of("I would change a.py.", &[]).is_err_and(|told| told.contains("no JSON")));
-        assert!(steps_of(r#"[{"kind": "message"}]"#, &[]).is_err());
+        assert!(steps_of("I would change a.py.", &[], true).is_err_and(|told| told.contains("no JSON")));
+        assert!(steps_of(r#"[{"kind": "message"}]"#, &[], true).is_err());
+    }
+
+    #[test]
+    fn without_a_rule_that_speaks_of_it_a_command_is_of_dockets_own_list() {
+        let rule = |id: &str, verdict, command: &str| Rule {
+            id: id.to_owned(),
+            verdict,
+            tools: vec!["run_command".to_owned()],
+            commands: vec![command.to_owned()],
+            ..LISTED.rules[0].clone()
+        };
+        // What a child is denied says nothing of the rest; a rule that allows, or asks, does.
+        let denies = Policy { rules: vec![rule("given", Ruling::Deny, "sudo *")], ..Policy::default() };
+        let asks = Policy { rules: vec![rule("asks", Ruling::Ask, "rm *")], ..Policy::default() };
+        let taken = |command: &str, policies: &[Policy], is_listed| {
+            let plan = serde_json::json!({ "actions": [{ "kind": "command", "cmd": command }] });
+            steps_of(&plan.to_string(), policies, is_listed).is_ok()
+        };
+        for command in [
+            "pytest -q",
+            "sh tests/run.sh count",
+            "./gradlew test",
+            "cargo test --workspace 2>&1 | tail -n 5",
+            "cat made.txt >> log.txt",
+            "cd web && npm test",
+            "python3 -c 'import a; assert a.f() == 2'",
+            "! grep -q nothing b.py",
+        ] {
+            assert!(
+                taken(command, &[], true) && taken(command, std::slice::from_ref(&denies), true),
+                "{command}"
+            );
+        }
+        for command in
+            ["rm -rf src", "make && curl http://127.0.0.1:9", "sudo make", "echo $(rm x)", "\"$(cat x)\""]
+        {
+            assert!(
+                !taken(command, &[], true) && !taken(command, std::slice::from_ref(&denies), true),
+                "{command}"
+            );
+        }
+        assert!(
+            taken("rm -rf src", &[asks], true) && taken("rm -rf src", &[], false),
+            "where it was not so, it is not"
+        );
     }
 
     #[test]
@@ -268,7 +357,7 @@ mod tests {
             let plan = format!(
                 r#"{{"actions": [{{"kind": "edit", "file": "a", "description": "x"}}, {{"kind": "command", "cmd": "{command}"}}]}}"#
             );
-            steps_of(&plan, std::slice::from_ref(&policy)).map(|steps| steps.len())
+            steps_of(&plan, std::slice::from_ref(&policy), true).map(|steps| steps.len())
         };
         assert_eq!((of("make test"), of("curl x")), (Ok(2), Ok(2)));
         assert!(

@@ -127,10 +127,11 @@ pub(super) fn for_verifier(run: &RunState, pins: &RunStarted, changes: &Content)
     opening.push(plan(run));
     opening.push("The whole difference, from the repository as it was to what it is now:".into());
     opening.push(changes.clone());
-    if run.work.checks.is_empty() {
+    let checks = seat::checks_of_round(run, pins);
+    if checks.is_empty() {
         opening.push("The project has no checks that could be run.".into());
     }
-    for check in &run.work.checks {
+    for check in checks {
         let how = if check.passed || check.excused { "passed" } else { "failed" };
         opening.push(format!("The check `{}` {how}:", check.name).into());
         opening.push(check.content.clone());

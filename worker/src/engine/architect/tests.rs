@@ -200,7 +200,7 @@ fn the_coder_has_its_own_model_and_no_more_of_a_file_than_its_role_may_have() {
         (0, serde_json::json!({ "path": "a.py" })),
         (
             1000,
-            serde_json::json!({ "path": "a.py", "bytes_max": 3000,
+            serde_json::json!({ "path": "a.py", "bytes_max": 2195,
                                 "about": "What is to be changed: return 2\nWhat to know: mend total" }),
         ),
     ] {
@@ -219,6 +219,35 @@ fn the_coder_has_its_own_model_and_no_more_of_a_file_than_its_role_may_have() {
         play.say(ARCHITECT, EDIT);
         assert_eq!(play.shown(), wanted);
         assert_eq!(model(&mut play), "cheap");
+    }
+}
+
+/// A long log of a check, of 60,000 bytes, and a hint of as many: what the coder begins with keeps to the cap.
+#[test]
+fn a_cap_bounds_all_that_the_coder_begins_with() {
+    let log = format!("a.py:1: the first\n{}the last", "a.py:1: E1 another\n".repeat(3000));
+    let mend = |most: u64| {
+        let mut play = Play::new();
+        play.log.pin(|pins| {
+            let coder = pins.roles.iter_mut().find(|role| role.name == CODER).expect("is pinned");
+            coder.context_tokens_max = most;
+        });
+        play.say(ARCHITECT, &EDIT.replace("mend total", &"mend total ".repeat(5000)))
+            .write(LintStatus::Clean);
+        play.checks(false, &log);
+        let args = play.shown();
+        play.is("ask coder");
+        (args["bytes_max"].as_u64(), play.opening())
+    };
+    let (_, whole) = mend(0);
+    assert!(whole.len() > 60_000 && !whole.contains("are left out"), "{}", whole.len());
+    let (bytes, capped) = mend(4000);
+    let bytes = bytes.expect("the file has its part");
+    // Half of it at the least, and with all else no more than the cap, were the file as long as it may be.
+    assert!(bytes > 5500 && capped.len() > 2000, "{bytes}, {}", capped.len());
+    assert!(bytes + capped.len() as u64 <= 12_000, "{bytes}, {}", capped.len());
+    for part in ["the first", "are left out", "the last", "total = 1"] {
+        assert!(capped.contains(part), "{part}: {capped}");
     }
 }
 

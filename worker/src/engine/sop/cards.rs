@@ -2,11 +2,14 @@
 //! (E4, E7). Pure.
 
 use docket_schema::{
-    artifact::{DiffCard, TestReport, TestStatus},
+    artifact::{DiffCard, FileChanged, FileDiff, TestReport, TestStatus},
     run::{CheckEnd, Done, GateVerdict, RunStarted, RunState},
 };
 
-use super::{super::verification, BUILDER};
+use super::{
+    super::{seat, verification},
+    BUILDER,
+};
 
 /// A change of at most so many lines, in one file, is trivial: whoever made it reviews it, and nobody else.
 const TRIVIAL_LINES_MAX: u32 = 20;
@@ -25,10 +28,18 @@ fn said(run: &RunState, field: &str) -> Option<String> {
     Some(run.work.answers.get(BUILDER)?.get(field)?.as_str()?.to_owned())
 }
 
-/// Whether a change needs no second pair of eyes.
-pub(super) fn is_trivial(card: &DiffCard) -> bool {
+/// Whether a change needs no second pair of eyes. One that shows no line, as of data or of what is too long to be
+/// shown, may be of any size.
+pub(super) fn is_trivial(card: &DiffCard, pins: &RunStarted) -> bool {
+    if pins.settings.role_rules > 0 && card.files.iter().any(is_unshown) {
+        return false;
+    }
     let lines = card.files.iter().map(|file| u64::from(file.added) + u64::from(file.removed)).sum::<u64>();
     card.files.len() <= 1 && card.more == 0 && lines <= u64::from(TRIVIAL_LINES_MAX)
+}
+
+fn is_unshown(file: &FileDiff) -> bool {
+    file.change == FileChanged::Opaque || (file.added, file.removed) == (0, 0)
 }
 
 /// Whether something is there that can show that the change works.
@@ -51,8 +62,9 @@ pub(super) fn tests_exist(run: &RunState, pins: &RunStarted, card: &DiffCard) ->
 }
 
 /// The TestReport: what the check says that ran tests, never what a model says of it.
-pub(super) fn test_report(run: &RunState) -> TestReport {
-    let Some(check) = run.work.checks.iter().rev().find(|check| check.name == TESTS) else {
+pub(super) fn test_report(run: &RunState, pins: &RunStarted) -> TestReport {
+    let checks = seat::checks_of_round(run, pins);
+    let Some(check) = checks.iter().rev().find(|check| check.name == TESTS) else {
         let reason = said(run, "not_verified_because");
         return TestReport {
             command: String::new(),
@@ -98,14 +110,9 @@ pub(super) fn tests_pass(run: &RunState, report: &TestReport) -> (GateVerdict, S
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::{
-        artifact::{FileChanged, FileDiff},
-        content::WorkPath,
-        message::CallId,
-        run::CheckEnd,
-    };
+    use docket_schema::{content::WorkPath, message::CallId, run::RunSettings};
 
-    use super::*;
+    use super::{super::super::react_tests::Log, *};
 
     fn card(files: &[(&str, u32, u32)], more: u32) -> DiffCard {
         let file = |(path, added, removed): &(&str, u32, u32)| FileDiff {
@@ -122,6 +129,11 @@ mod tests {
         }
     }
 
+    fn pins(role_rules: u32, gates: &[&str]) -> std::sync::Arc<RunStarted> {
+        let settings = RunSettings { role_rules, ..RunSettings::default() };
+        Log::of(settings, gates, "none").state.pins.expect("it is started")
+    }
+
     #[test]
     fn one_file_with_few_lines_is_trivial() {
         for (files, more, trivial) in [
@@ -132,7 +144,16 @@ mod tests {
             (&[("a", 1, 0), ("b", 1, 0)], 0, false),
             (&[("a", 1, 0)], 1, false),
         ] {
-            assert_eq!(is_trivial(&card(files, more)), trivial, "{files:?}");
+            assert_eq!(is_trivial(&card(files, more), &pins(1, &[])), trivial, "{files:?}");
+        }
+        // A file of any size that shows no line.
+        for change in [FileChanged::Added, FileChanged::Removed, FileChanged::Modified, FileChanged::Opaque] {
+            for (lines, trivial) in [(0, false), (1, change != FileChanged::Opaque)] {
+                let mut card = card(&[("a", lines, 0)], 0);
+                card.files[0].change = change;
+                assert_eq!(is_trivial(&card, &pins(1, &[])), trivial, "{change:?}, {lines}");
+                assert!(is_trivial(&card, &pins(0, &[])), "as logs of before have it");
+            }
         }
     }
 
@@ -170,8 +191,13 @@ mod tests {
             run.work.answers.insert(BUILDER.to_owned(), serde_json::json!({ "rationale": "all tests pass" }));
             run.work.checks = checks;
             run.work.checked = checked;
-            let report = test_report(&run);
+            let report = test_report(&run, &pins(1, &[TESTS]));
             assert_eq!((report.status, tests_pass(&run, &report).0), (status, verdict), "{report:?}");
         }
+        // Of an earlier round, as logs of before have it and no other.
+        let mut run = RunState::default();
+        run.work.checks = vec![ended("tests", true, false)];
+        assert_eq!(test_report(&run, &pins(1, &[])).status, TestStatus::NotRun);
+        assert_eq!(test_report(&run, &pins(0, &[])).status, TestStatus::Passed);
     }
 }

@@ -9,7 +9,7 @@ use super::{
         files::{FileError, create_with_mode, load},
         near,
     },
-    move_file::ends,
+    move_file::{ends, renamed},
 };
 
 pub(in super::super) const NAME: &str = "copy_file";
@@ -25,19 +25,21 @@ pub(in super::super) struct Args {
     to: String,
 }
 
-pub(in super::super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    copied(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    copied(context, &args).await.unwrap_or_else(|text| ToolOutcome::error(NAME, text))
 }
 
-fn copied(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+async fn copied(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
     let (from, to) = ends(context, &args.from, &args.to)?;
     let loaded = load(context.root, &from).map_err(|error| match error {
         FileError::Folder(path) => format!("`{path}` is a folder: copy it by a command (cp -r)"),
         other => near::told(context.root, &other),
     })?;
+    let remark = renamed(context, &from, &to, &loaded.bytes).await?;
     create_with_mode(context.root, &to, &loaded.bytes, loaded.mode & 0o777)
         .map_err(|error| error.to_string())?;
-    let mut out = ToolOutcome::ok(format!("copied {from} to {to} ({} bytes)", loaded.bytes.len()));
+    let mut out =
+        ToolOutcome::ok(format!("copied {from} to {to} ({} bytes)\n{remark}", loaded.bytes.len()).trim_end());
     out.facts.changed.push(to.clone());
     Ok(match context.read_set.get(&from) {
         Some(read) if *read == loaded.hash => out.seen(to, loaded.hash),

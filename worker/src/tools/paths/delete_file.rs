@@ -9,6 +9,7 @@ use super::{
         files::{load, work_path},
         near,
     },
+    move_file::stays,
     names,
 };
 
@@ -45,6 +46,7 @@ fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String>
         out.facts.may_have_changed_tree = true;
         return Ok(out);
     }
+    stays(&path, "deleted")?;
     // Bound to what was read, where it was: somebody else's change is looked at before it goes.
     if let Some(read) = context.read_set.get(&path)
         && meta.is_file()

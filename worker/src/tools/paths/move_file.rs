@@ -1,5 +1,7 @@
 //! `move_file`: another name for a file or a folder.
 
+use std::{ffi::OsStr, path::Path};
+
 use docket_schema::content::WorkPath;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,6 +10,8 @@ use super::{
     super::{
         context::{ToolContext, ToolOutcome},
         files::{load, os, work_path},
+        gate,
+        guard::is_config,
         near,
     },
     names,
@@ -26,11 +30,11 @@ pub(in super::super) struct Args {
     to: String,
 }
 
-pub(in super::super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    moved(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    moved(context, &args).await.unwrap_or_else(|text| ToolOutcome::error(NAME, text))
 }
 
-fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
     let (from, to) = ends(context, &args.from, &args.to)?;
     let meta = names::look(context.root, &from).map_err(|error| near::told(context.root, &error))?;
     if meta.is_dir() {
@@ -43,6 +47,13 @@ fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
         out.facts.may_have_changed_tree = true;
         return Ok(out);
     }
+    stays(&from, "moved away")?;
+    // What cannot be read whole is no source.
+    let loaded = if meta.is_file() { load(context.root, &from).ok() } else { None };
+    let remark = match &loaded {
+        Some(loaded) => renamed(context, &from, &to, &loaded.bytes).await?,
+        None => String::new(),
+    };
     // Bound to what was read: a file that is another by now is looked at first.
     let hash = match (context.read_set.get(&from), meta.is_file()) {
         (Some(read), true) => {
@@ -57,12 +68,42 @@ fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
         (Some(_) | None, _) => None,
     };
     names::rename(context.root, &from, &to).map_err(|error| error.to_string())?;
-    let mut out = ToolOutcome::ok(format!("moved {from} to {to}"));
+    let mut out = ToolOutcome::ok(format!("moved {from} to {to}\n{remark}").trim_end());
     out.facts.changed.extend([from, to.clone()]);
     Ok(match hash {
         Some(hash) => out.seen(to, hash),
         None => out,
     })
+}
+
+/// The dry run of a file that gets another name: what the new one's language says of it (E9). Under one language it is
+/// no worse than it was.
+///
+/// # Errors
+/// The refusal, for the model.
+pub(super) async fn renamed(
+    context: ToolContext<'_>,
+    from: &WorkPath,
+    to: &WorkPath,
+    bytes: &[u8],
+) -> Result<String, String> {
+    let ending = |path: &WorkPath| Path::new(&path.to_string()).extension().map(OsStr::to_owned);
+    let before = (ending(from) == ending(to)).then_some(bytes);
+    gate::syntax(context, to, before, bytes).await
+}
+
+/// Refuses to take a configuration from where it is read: what is made in its place would replace it whole.
+///
+/// # Errors
+/// The refusal, for the model.
+pub(super) fn stays(path: &WorkPath, how: &str) -> Result<(), String> {
+    if !is_config(path) {
+        return Ok(());
+    }
+    Err(format!(
+        "`{path}` configures the project and is not {how}: change the lines in question; where the task wants it gone, \
+         use a command"
+    ))
 }
 
 /// Both paths, and nothing at the second.
@@ -138,6 +179,38 @@ mod tests {
             (w.read("a").as_str(), w.read("b").as_str(), w.read(".git/config").as_str()),
             ("1", "2", "4")
         );
+    }
+
+    #[test]
+    fn what_an_edit_may_not_do_another_name_does_not_either() {
+        let mut w = Workspace::new(&[
+            ("a.txt", "def f(:\n"),
+            ("bad.py", "def g(:\n"),
+            ("good.txt", "x = 1\n"),
+            ("pyproject.toml", "[project]\nname = \"a\"\n"),
+        ]);
+        w.settings.refuse_syntax_errors = true;
+        for tool in [NAME, "copy_file"] {
+            let out = w.call(tool, json!({"from": "a.txt", "to": "a.py"}));
+            assert!(out.is_error && out.text().contains("syntax"), "{tool}: {}", out.text());
+        }
+        for (tool, to) in [("copy_file", "one.py"), (NAME, "two.py")] {
+            let out = w.call(tool, json!({"from": "bad.py", "to": to}));
+            assert!(!out.is_error, "it is no worse than it was: {}", out.text());
+        }
+        assert!(!w.call(NAME, json!({"from": "good.txt", "to": "good.py"})).is_error);
+        let kept = [
+            (NAME, json!({"from": "pyproject.toml", "to": "old.toml"})),
+            ("delete_file", json!({"path": "pyproject.toml"})),
+        ];
+        for (tool, args) in kept {
+            let out = w.call(tool, args);
+            assert!(out.is_error && out.text().contains("configures the project"), "{}", out.text());
+        }
+        assert_eq!(w.names(), ["a.txt", "good.py", "one.py", "pyproject.toml", "two.py"]);
+        w.settings.refuse_syntax_errors = false;
+        let out = w.call("copy_file", json!({"from": "a.txt", "to": "a.py"}));
+        assert!(!out.is_error && out.text().contains("syntax:"), "told: {}", out.text());
     }
 
     #[test]

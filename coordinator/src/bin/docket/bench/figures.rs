@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 115] = [
+pub(super) const FIGURES: [Figure; 125] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -239,10 +239,34 @@ pub(super) const FIGURES: [Figure; 115] = [
     ),
     at_most(Group::FinishedPostgres, "finished_append_ratio_postgres", 1.5, "an append, likewise"),
     at_most(Group::FinishedPostgres, "finished_ps_ratio_postgres", 1.5, "what ps and queue read, likewise"),
-    plain(Group::Overview, "overview_tasks", "tasks in the store, half of them ended"),
-    at_most(Group::Overview, "overview_ms_p95", 100.0, "what the dashboard's first page asks for"),
+    plain(Group::Overview, "overview_tasks", "tasks in the store: half wait, a quarter had runs"),
+    at_most(
+        Group::Overview,
+        "overview_ms_p95",
+        100.0,
+        "the overview over HTTP, as the dashboard's first page asks for it",
+    ),
     plain(Group::OverviewPostgres, "overview_tasks_postgres", "likewise"),
     at_most(Group::OverviewPostgres, "overview_ms_p95_postgres", 100.0, "likewise"),
+    plain(
+        Group::Followers,
+        "followers_none_append_ms_p50",
+        "an append over HTTP, 100 runs at two a second each, nobody following",
+    ),
+    at_most(Group::Followers, "followers_append_ratio", 1.1, "the same with 1,000 followers, over without"),
+    plain(Group::Followers, "followers_append_p95_ratio", "likewise, 95 of 100"),
+    plain(Group::Followers, "followers_events", "events that came to the followers: all, once, in order"),
+    at_most(
+        Group::Followers,
+        "followers_kb_each",
+        50.0,
+        "resident memory of the coordinator per follower, in kB",
+    ),
+    plain(Group::FollowersPostgres, "followers_none_append_ms_p50_postgres", "likewise"),
+    at_most(Group::FollowersPostgres, "followers_append_ratio_postgres", 1.1, "likewise"),
+    plain(Group::FollowersPostgres, "followers_append_p95_ratio_postgres", "likewise"),
+    plain(Group::FollowersPostgres, "followers_events_postgres", "likewise"),
+    at_most(Group::FollowersPostgres, "followers_kb_each_postgres", 50.0, "likewise"),
     plain(
         Group::Turns,
         "drain_isolated_tasks_per_s",

@@ -21,6 +21,10 @@ pub(crate) enum Group {
     Overview,
     /// The same at the PostgreSQL store
     OverviewPostgres,
+    /// A hundred live runs, each followed by ten
+    Followers,
+    /// The same at the PostgreSQL store
+    FollowersPostgres,
     /// From submit to a waiting worker's hands
     Latency,
     /// Reading, verifying and folding a log
@@ -45,7 +49,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::Latency,
         Self::Turns,
         Self::Workers,
@@ -60,6 +64,8 @@ impl Group {
         Self::FinishedPostgres,
         Self::Overview,
         Self::OverviewPostgres,
+        Self::Followers,
+        Self::FollowersPostgres,
         Self::Fold,
         Self::Storage,
         Self::Edit,
@@ -85,6 +91,8 @@ impl Group {
             Self::FinishedPostgres => "finished-postgres",
             Self::Overview => "overview",
             Self::OverviewPostgres => "overview-postgres",
+            Self::Followers => "followers",
+            Self::FollowersPostgres => "followers-postgres",
             Self::Latency => "latency",
             Self::Fold => "fold",
             Self::Turns => "turns",

@@ -114,7 +114,8 @@ pub(super) async fn measure(
 
 /// The events that end a run that did nothing.
 pub(super) fn ended() -> RunEvent {
-    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, decision: None }.into()
+    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, unverified: false, decision: None }
+        .into()
 }
 
 async fn finish(running: &Running, lease: &Lease) -> anyhow::Result<()> {

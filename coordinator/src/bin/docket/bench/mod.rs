@@ -8,6 +8,7 @@
 //! on the same file system, with the same pragmas and payload. The raw commits are the only SQL outside
 //! the stores.
 
+mod apart;
 mod appends;
 mod backlog;
 mod checkpoints;
@@ -19,6 +20,7 @@ mod engine;
 mod figures;
 mod finished;
 mod fold;
+mod followers;
 mod group;
 mod http;
 mod isolated;

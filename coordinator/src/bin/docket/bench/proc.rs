@@ -16,12 +16,17 @@ pub(super) struct Memory {
 
 /// Memory of the process now.
 pub(super) fn memory(pid: i32) -> io::Result<Memory> {
+    // Both figures of one look: of two, the process may have grown between them.
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|rollup| {
+        let private = kib(&rollup, "Private_Clean:")? + kib(&rollup, "Private_Dirty:")?;
+        Some(Memory { resident: kib(&rollup, "Rss:")? / 1024.0, private: Some(private / 1024.0) })
+    });
+    if let Some(memory) = rollup {
+        return Ok(memory);
+    }
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let resident = kib(&status, "VmRSS:").ok_or(io::ErrorKind::NotFound)? / 1024.0;
-    let private = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|rollup| {
-        Some((kib(&rollup, "Private_Clean:")? + kib(&rollup, "Private_Dirty:")?) / 1024.0)
-    });
-    Ok(Memory { resident, private })
+    Ok(Memory { resident, private: None })
 }
 
 /// Processor time of the process and of its children that have ended, in milliseconds.

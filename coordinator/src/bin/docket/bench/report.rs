@@ -92,12 +92,15 @@ impl Report {
         Value::Object(all)
     }
 
-    /// A table for people.
+    /// A table for people, without what nobody asked for.
     pub(super) fn table(&self) -> String {
         let width = FIGURES.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
         let mut out =
             format!("{:width$}  {:>12}  {:>11}  {:7}  what\n", "figure", "value", "target", "verdict");
         for Figure { name, target, what, .. } in FIGURES {
+            if !self.values.contains_key(name) && self.reason(name) == LEFT_OUT {
+                continue;
+            }
             let bound = match target {
                 Target::None => "–".to_owned(),
                 Target::AtLeast(bound) => format!("≥ {}", shown(bound)),
@@ -119,6 +122,9 @@ impl Report {
         out
     }
 }
+
+/// Why a figure was not measured that nobody asked for.
+pub(super) const LEFT_OUT: &str = "left out by --only";
 
 /// Three digits after the point are more than any of these is good for.
 fn rounded(value: f64) -> f64 {
@@ -159,6 +165,19 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(shown(value), text);
         }
+    }
+
+    #[test]
+    fn a_table_tells_what_could_not_be_measured_and_not_what_nobody_asked_for() {
+        let mut report = Report::default();
+        report.set("cold_start_ms", 120.0);
+        report.lacks_rest_of(Group::Postgres, "no server");
+        report.lacks_rest_of(Group::Fold, LEFT_OUT);
+        let table = report.table();
+        assert!(table.contains("cold_start_ms") && table.contains("(not measured: no server)"), "{table}");
+        let of_fold = FIGURES.iter().filter(|figure| figure.group == Group::Fold);
+        assert!(of_fold.clone().count() > 0);
+        of_fold.for_each(|figure| assert!(!table.contains(&format!("\n{} ", figure.name)), "{table}"));
     }
 
     #[test]

@@ -107,6 +107,9 @@ impl TeamConfig {
             ),
             other @ (RoleError::Key { .. } | RoleError::Fixed { .. }) => format!("[team]: {other}"),
         };
+        if let Some(role) = self.roles.iter().find(|role| role.context_tokens_max.is_some()) {
+            return Err(uncapped(&format!("team.roles.{}", role.name)));
+        }
         roles_of(&Team, &self.roles).map(drop).map_err(told)
     }
 }
@@ -183,7 +186,18 @@ fn set(role: &mut RoleAsked, section: &str, (key, value): (&str, &Value)) -> Opt
     Some(done.ok_or_else(|| format!("`{name}` is not {allowed}")))
 }
 
-/// Names that no engine knows.
+/// The roles that are shown one file and answer with a patch: `plan`'s and `architect`'s. What the others begin with
+/// grows with their own conversation, and is compacted.
+const PATCHING: [&str; 2] = ["executor", "coder"];
+
+fn uncapped(section: &str) -> String {
+    let who = PATCHING.join(" and ");
+    format!(
+        "`{section}.context_tokens_max`: only whoever answers with patches has such a cap, which are {who}"
+    )
+}
+
+/// Names that no engine knows, and what a role cannot have.
 pub(super) fn check(roles: &[RoleAsked], defined: &[RoleAsked]) -> Result<(), String> {
     let engines = docket_worker::engine::engines();
     let mut known: Vec<String> =
@@ -191,6 +205,10 @@ pub(super) fn check(roles: &[RoleAsked], defined: &[RoleAsked]) -> Result<(), St
     known.extend(defined.iter().map(|role| role.name.clone()));
     known.sort_unstable();
     known.dedup();
+    let capped = |role: &&RoleAsked| role.context_tokens_max.is_some() && !PATCHING.contains(&&*role.name);
+    if let Some(RoleAsked { name, .. }) = roles.iter().find(capped) {
+        return Err(uncapped(&format!("roles.{name}")));
+    }
     match roles.iter().find(|role| !known.contains(&role.name)) {
         None => Ok(()),
         Some(role) => {
@@ -245,6 +263,17 @@ mod tests {
             Ok(())
         );
     }
+
+    #[test]
+    fn a_cap_of_context_is_for_who_patches() {
+        let capped = |text: &str| check(&of(text).expect("legal"), &[]);
+        assert_eq!(capped("[coder]\ncontext_tokens_max = 24_000"), Ok(()));
+        let told = capped("[reviewer]\ncontext_tokens_max = 24_000").expect_err("it does nothing there");
+        assert!(told.starts_with("`roles.reviewer.context_tokens_max`: only"), "{told}");
+        let told = team(&format!("{WRITER}context_tokens_max = 24_000")).expect_err("nor there");
+        assert!(told.starts_with("`team.roles.writer.context_tokens_max`: only"), "{told}");
+    }
+
     fn team(text: &str) -> Result<TeamConfig, String> {
         let team = TeamConfig::read(text.parse().expect("TOML"))?;
         team.check().map(|()| team)

@@ -17,6 +17,8 @@ pub(crate) struct ServerSettings {
     pub(crate) lease_ms: u64,
     /// Names by which the coordinator may be called, beside its addresses.
     pub(crate) hosts: Vec<String>,
+    /// Where people find the coordinator's dashboard, for links.
+    pub(crate) public_url: Option<String>,
     /// Certificate and key for TLS, in PEM.
     pub(crate) tls_cert: Option<PathBuf>,
     /// See `tls_cert`.
@@ -36,6 +38,7 @@ impl Default for ServerSettings {
             listen: "127.0.0.1:7117".to_owned(),
             lease_ms: 30_000,
             hosts: Vec::new(),
+            public_url: None,
             tls_cert: None,
             tls_key: None,
             requests_per_second: rates.requests_per_second,
@@ -77,7 +80,19 @@ fn path(text: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-pub(super) static KEYS: [Key; 10] = [
+/// An address without what belongs to one page or one user.
+fn public(text: &str) -> Option<String> {
+    let url = url::Url::parse(text).ok()?;
+    let good = matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    good.then(|| text.trim_end_matches('/').to_owned())
+}
+
+pub(super) static KEYS: [Key; 11] = [
     Key {
         name: "server.listen",
         env: "DOCKET_LISTEN",
@@ -101,6 +116,12 @@ pub(super) static KEYS: [Key; 10] = [
         env: "DOCKET_HOSTS",
         allowed: "host names without port, in the environment separated by commas",
         set: |c, t| hosts(t).map(|names| c.server.hosts = names),
+    },
+    Key {
+        name: "server.public_url",
+        env: "DOCKET_PUBLIC_URL",
+        allowed: "an address like https://docket.example",
+        set: |c, t| public(t).map(|url| c.server.public_url = Some(url)),
     },
     Key {
         name: "server.tls_cert",

@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 
 use docket_coordinator::store::sqlite::{self, BackupError, Copied, Existing};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
 };
 
 /// Bytes of a page of SQLite, as docket makes databases: for the bar alone.
@@ -45,18 +45,16 @@ pub(super) struct Args {
 pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
     let from = source(cx)?;
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {eta}");
-    bar.set_style(style.fail_as(Exit::Failed)?);
-    let (to, shown, of) = (args.file.clone(), bar.clone(), from.clone());
+    let progress = Progress::bytes(cx, 0);
+    let (to, shown, of) = (args.file.clone(), progress.also(), from.clone());
     let copied = tokio::task::spawn_blocking(move || {
         sqlite::backup(&of, &to, existing, |Copied { pages, of }| {
-            shown.set_length(of * PAGE_BYTES);
-            shown.set_position(pages * PAGE_BYTES);
+            shown.total(of * PAGE_BYTES);
+            shown.at(pages * PAGE_BYTES);
         })
     });
     let copied = copied.await.fail_as(Exit::Failed)?;
-    bar.finish_and_clear();
+    drop(progress);
     let bytes = match copied {
         Ok(bytes) => bytes,
         Err(error @ BackupError::Itself(_)) => return Err(error).fail_as(Exit::Refused),
@@ -97,7 +95,11 @@ fn source(cx: &Context) -> Outcome<PathBuf> {
         },
     };
     if !path.is_file() {
-        return Err(Failure::new(Exit::NotFound, format!("there is no database {}", path.display())));
+        let message = format!(
+            "there is no database {}; --home names another home, DATABASE_URL another database",
+            path.display()
+        );
+        return Err(Failure::new(Exit::NotFound, message));
     }
     Ok(path)
 }

@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
 };
 
 /// Flags.
@@ -42,13 +43,18 @@ pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
         },
     };
     if !args.file.is_file() {
-        return Err(Failure::new(Exit::NotFound, format!("there is no backup {}", args.file.display())));
+        let file = args.file.display();
+        let message = format!("there is no backup {file}; `docket db backup {file}` makes one");
+        return Err(Failure::new(Exit::NotFound, message));
     }
     let stamp: String =
         Clock::new().now().to_string().chars().filter(|c| c.is_ascii_alphanumeric()).take(21).collect();
     let (from, to) = (args.file.clone(), at.clone());
-    let replaced = tokio::task::spawn_blocking(move || sqlite::replace(&from, &to, &stamp));
-    let Replaced { bytes, kept } = match replaced.await.fail_as(Exit::Failed)? {
+    let progress = Progress::waiting(cx);
+    progress.say("the backup is looked through, and copied");
+    let replaced = tokio::task::spawn_blocking(move || sqlite::replace(&from, &to, &stamp)).await;
+    drop(progress);
+    let Replaced { bytes, kept } = match replaced.fail_as(Exit::Failed)? {
         Ok(replaced) => replaced,
         Err(error @ (ReplaceError::Itself(_) | ReplaceError::InUse(_))) => {
             return Err(error).fail_as(Exit::Refused);

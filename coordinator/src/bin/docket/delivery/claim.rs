@@ -110,7 +110,7 @@ impl Claims {
         if entry.0 != claim.seq {
             *entry = (claim.seq, Instant::now());
         }
-        entry.1.elapsed() <= Duration::from_millis(claim.claimed.term_ms)
+        entry.1.elapsed() < Duration::from_millis(claim.claimed.term_ms)
     }
 
     fn forget(&self, task: TaskId) {
@@ -189,8 +189,28 @@ impl Under<'_> {
 
 impl Of<'_> {
     async fn write(&self, expected: Seq, push: bool, hook: bool) -> Result<(), ClientError> {
-        let deliverer = self.claims.name.clone();
         let term_ms = u64::try_from(self.claims.pace.term.as_millis()).unwrap_or(u64::MAX);
+        self.write_for(term_ms, expected, (push, hook)).await
+    }
+
+    /// Lets the next one begin at once. Where that cannot be said the claim lapses by itself.
+    async fn give_back(&self) {
+        let Ok((found, seq)) = deliveries_at(self.client, self.task).await else { return };
+        let Some(Claim { claimed, .. }) = found.claim else { return };
+        if claimed.deliverer == self.claims.name
+            && let Err(error) = self.write_for(0, seq, (claimed.push, claimed.hook)).await
+        {
+            tracing::debug!(%error, "the claim of a delivery lapses by itself");
+        }
+    }
+
+    async fn write_for(
+        &self,
+        term_ms: u64,
+        expected: Seq,
+        (push, hook): (bool, bool),
+    ) -> Result<(), ClientError> {
+        let deliverer = self.claims.name.clone();
         let step = DeliveryStep::Claimed { deliverer, term_ms, expected, push, hook };
         self.client.delivery(self.task, self.run, step).await.map(drop)
     }
@@ -262,7 +282,12 @@ pub(crate) async fn deliver_now(cx: &Context, client: &Client, ask: &Ask<'_>) ->
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
-            Err(undone) => return Err(undone.into()),
+            Err(undone) => {
+                // What failed is over: whoever tries again waits for nobody.
+                let of = Of { client, claims: &claims, task: ask.task.id, run: ask.run };
+                of.give_back().await;
+                return Err(undone.into());
+            }
         }
     }
 }

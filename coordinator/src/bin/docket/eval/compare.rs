@@ -79,7 +79,7 @@ fn say(cx: &Context, compared: &EvalComparison) {
     for task in compared.tasks.iter().filter(|task| task.change == EvalChange::Regressed) {
         for failed in task.after.iter().flat_map(|side| &side.failed_checks) {
             let text = format!("{} with {} no longer passes: {failed}", task.task, task.engine);
-            display::say(&cx.screen.paint(Style::Bad, &display::line(&text)));
+            display::say(&cx.screen.paint(Style::Bad, &cx.screen.prose(&display::line(&text))));
         }
     }
     display::say("");
@@ -98,7 +98,7 @@ fn say(cx: &Context, compared: &EvalComparison) {
     display::say(&sums.render(cx.screen));
     display::say("");
     let told = compared.counts.iter().map(|(change, count)| format!("{count} {}", change.as_str()));
-    display::say(&told.collect::<Vec<_>>().join(", "));
+    display::say(&cx.screen.prose(&told.collect::<Vec<_>>().join(", ")));
 }
 
 /// From one amount to the other, as a person says it.

@@ -274,7 +274,10 @@ impl File {
         let name = path.display();
         let size = match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Failure::new(Exit::Usage, format!("there is no file {name}")));
+                let message = format!(
+                    "there is no file {name}; a suite is a folder with suite.toml and tasks/NAME.toml"
+                );
+                return Err(Failure::new(Exit::Usage, message));
             }
             found => found.fail_with(Exit::Usage, || format!("cannot look at {name}"))?.len(),
         };

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    io::IsTerminal as _,
     time::{Duration, Instant},
 };
 
@@ -16,7 +15,6 @@ use docket_schema::{
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::FusedFuture as _, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     accept, base_urls,
@@ -28,6 +26,7 @@ use crate::{
     children,
     context::Context,
     fail::{Exit, Failure, Outcome},
+    progress::Progress,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
@@ -105,39 +104,30 @@ async fn results(
 ) -> Outcome<Vec<EvalResult>> {
     let tries = &matrix.tries;
     let commits = stage::submit(cx, client, tries, batch).await?;
-    let bar = bar(tries.len());
+    let progress = Progress::of(cx, tries.len() as u64, "tasks");
     tokio::select! {
-        waited = wait(client, batch.id, &bar) => waited?,
+        waited = wait(client, batch.id, &progress) => waited?,
         // What has ended by now is reported, and what has not is said to be unfinished.
         () = stop.drain.cancelled() => {}
     }
-    bar.finish_and_clear();
+    drop(progress);
     let numbers = Numbers::of(client, batch.id).await?;
+    let progress = Progress::of(cx, tries.len() as u64, "results checked");
     let all = tries.iter().zip(commits).map(|(one, commit)| result(cx, client, one, commit, &numbers));
-    stream::iter(all).buffered(cx.config.slots as usize).try_collect().await
-}
-
-fn bar(tries: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(tries as u64);
-    let style = ProgressStyle::with_template("{elapsed:>4} {bar:30} {pos}/{len} {wide_msg}");
-    bar.set_style(style.expect("a constant template"));
-    bar.enable_steady_tick(LOOK);
-    bar
+    let results = stream::iter(all).buffered(cx.config.slots as usize);
+    results.inspect(|_| progress.add(1)).try_collect().await
 }
 
 /// Until every task has ended, or waits for somebody.
-async fn wait(client: &Client, batch: BatchId, bar: &ProgressBar) -> Outcome<()> {
+async fn wait(client: &Client, batch: BatchId, progress: &Progress) -> Outcome<()> {
     let count = |view: &BatchView, is: fn(TaskState) -> bool| -> u64 {
         view.states.iter().filter(|of| is(of.state)).map(|of| of.count).sum()
     };
     loop {
         let view = client.batch(batch).await?;
         let settled = count(&view, TaskState::is_ended) + view.waiting_for_people();
-        bar.set_position(settled);
-        bar.set_message(format!("{} running", count(&view, |state| state == TaskState::Running)));
+        progress.at(settled);
+        progress.say(format!("{} running", count(&view, |state| state == TaskState::Running)));
         if settled >= view.tasks {
             return Ok(());
         }

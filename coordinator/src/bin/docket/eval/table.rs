@@ -70,7 +70,8 @@ pub(super) fn say(cx: &Context, report: &EvalReport) {
     if report.engines.len() > 1 {
         engines(cx, "All tasks:", &report.engines);
         if report.common.is_empty() {
-            display::say("No task was tried with all engines: these sums are over different tasks.");
+            let said = "No task was tried with all engines: these sums are over different tasks.";
+            display::say(&cx.screen.prose(said));
         } else if report.has_other_tasks() {
             let tasks = count(report.common.len() as u64, "task");
             engines(cx, &format!("The {tasks} that all engines were tried with:"), &report.common_engines);
@@ -79,7 +80,7 @@ pub(super) fn say(cx: &Context, report: &EvalReport) {
     for result in report.results.iter().filter(|result| !result.passed) {
         display::say("");
         let what = format!("{} with {} did not pass:", result.task, result.engine);
-        display::say(&cx.screen.paint(Style::Bad, &display::line(&what)));
+        display::say(&cx.screen.paint(Style::Bad, &cx.screen.prose(&display::line(&what))));
         for why in why_not(result) {
             let text = display::excerpt(&why, SAID_LINES_MAX, "  ", cx.screen.columns());
             display::say(text.trim_end());
@@ -102,7 +103,8 @@ pub(super) fn say(cx: &Context, report: &EvalReport) {
         money(all.cost_nusd)
     );
     display::say("");
-    display::say(&cx.screen.paint(if report.is_passed() { Style::Good } else { Style::Bad }, &text));
+    let style = if report.is_passed() { Style::Good } else { Style::Bad };
+    display::say(&cx.screen.paint(style, &cx.screen.prose(&text)));
 }
 
 fn row(result: &EvalResult) -> Vec<Cell> {
@@ -149,6 +151,6 @@ fn engines(cx: &Context, title: &str, engines: &[EvalEngine]) {
         ]);
     }
     display::say("");
-    display::say(&cx.screen.paint(Style::Bold, title));
+    display::say(&cx.screen.paint(Style::Bold, &cx.screen.prose(title)));
     display::say(&table.render(cx.screen));
 }

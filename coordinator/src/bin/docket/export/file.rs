@@ -14,7 +14,10 @@ use docket_worker::client::{Client, Lineage};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::Written;
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::{
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
+};
 
 /// Blobs fetched at once.
 const FETCHES: usize = 4;
@@ -23,7 +26,13 @@ const FETCHES: usize = 4;
 const PARENTS_MAX: usize = 100;
 
 /// Writes the file.
-pub(super) async fn write(client: &Client, run: RunId, to: &mut impl Write) -> Outcome<Written> {
+pub(super) async fn write(
+    client: &Client,
+    run: RunId,
+    progress: &Progress,
+    to: &mut impl Write,
+) -> Outcome<Written> {
+    progress.say("the events are read");
     let view = client.run(run).await?;
     let mut tasks = vec![view.task];
     let mut parent = view.parent;
@@ -57,10 +66,13 @@ pub(super) async fn write(client: &Client, run: RunId, to: &mut impl Write) -> O
     checked.runs(run).fail_with(Exit::Verification, damaged)?;
     let blobs = wanted(client, &mut needs).await?;
     let count = blobs.len() as u64;
+    progress.total(count);
+    progress.say(format!("{} events", events.len()));
     let fetched = blobs.into_iter().map(|blob| async move { client.get_blob(&blob).await });
     let mut fetched = futures_util::stream::iter(fetched).buffered(FETCHES);
     while let Some(bytes) = fetched.try_next().await? {
         put(to, &writer.blob(&bytes))?;
+        progress.add(1);
     }
     put(to, &writer.end())?;
     Ok(Written { events: events.len() as u64, blobs: count })

@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     delivery, display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
 };
 
 /// Tasks of a page of the list.
@@ -51,7 +52,8 @@ pub(super) async fn write(
         limit: Some(PAGE_TASKS),
         ..TaskQuery::default()
     };
-    let mut done: BTreeSet<String> = BTreeSet::new();
+    let (mut done, mut written) = (BTreeSet::<String>::new(), 0);
+    let progress = Progress::counting(cx, "patches");
     loop {
         let page = client.tasks(&query).await?;
         for task in &page.tasks {
@@ -59,13 +61,14 @@ pub(super) async fn write(
             if !done.insert(instance.to_owned()) {
                 continue;
             }
+            progress.add(1);
             let (result, _) = delivery::result_of(cx, client, run).await?;
             let patch = result.patch().await.fail_as(Exit::Failed)?;
             let Ok(patch) = String::from_utf8(patch) else {
                 let message = format!(
                     "{instance}: its patch is not UTF-8, and JSON holds nothing else; it is left out"
                 );
-                display::note(&display::line(&message));
+                progress.note(&display::line(&message));
                 continue;
             };
             let model = asked.model_name.map_or_else(|| task.spec.model.to_string(), str::to_owned);
@@ -73,6 +76,7 @@ pub(super) async fn write(
                 "instance_id": instance, "model_name_or_path": model, "model_patch": patch,
             });
             writeln!(to, "{line}").fail_as(Exit::Failed)?;
+            written += 1;
         }
         match page.next {
             None => break,
@@ -85,5 +89,11 @@ pub(super) async fn write(
             "no completed task is an instance of SWE-bench; `docket import FILE --repos DIR` makes them",
         ));
     }
-    Ok(Written { events: done.len() as u64, blobs: 0 })
+    if written == 0 {
+        return Err(Failure::new(
+            Exit::Failed,
+            "no patch of these tasks is UTF-8: there is nothing to write",
+        ));
+    }
+    Ok(Written { events: written, blobs: 0 })
 }

@@ -26,6 +26,7 @@ use crate::{
     delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
 };
 
 /// How a zstd stream begins.
@@ -41,9 +42,13 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Takes it in.
 pub(super) async fn run(cx: Context, source: Source, start: Box<dyn io::Read>) -> Outcome {
-    let read = check(&source, start)?;
+    let read = check(&cx, &source, start)?;
     let access = Access::open(&cx, Need::Write).await?;
-    let (sent, made_by) = send(&access.client, &source).await?;
+    let parts = read.lineage.events() + read.blobs.len() as u64;
+    let progress = Progress::of(&cx, parts, "events and blobs");
+    progress.say("sent");
+    let (sent, made_by) = send(&access.client, &source, &progress).await?;
+    drop(progress);
     let request = ImportRequest { run: read.header.run, task: read.header.task, made_by, pages: sent };
     let response = access.client.import(&request).await?;
     access.close().await?;
@@ -138,18 +143,22 @@ fn refused(path: &Path, error: &ExportError) -> Failure {
 }
 
 /// Reads the whole file and sends nothing.
-fn check(source: &Source, start: Box<dyn io::Read>) -> Outcome<Read> {
+fn check(cx: &Context, source: &Source, start: Box<dyn io::Read>) -> Outcome<Read> {
     let path = source.path.as_path();
     let mut lines = Lines::of(path, start)?;
     let mut reader = Reader::new();
+    let progress = Progress::counting(cx, "events and blobs");
+    progress.say("checked");
     while let Some(line) = lines.next()? {
         reader.line(&line).map_err(|error| refused(path, &error))?;
+        progress.add(1);
     }
+    drop(progress);
     reader.finish().map_err(|error| refused(path, &error))
 }
 
 /// Sends blobs, and events as pages; gives the pages and what made the file.
-async fn send(client: &Client, source: &Source) -> Outcome<(Vec<BlobRef>, String)> {
+async fn send(client: &Client, source: &Source, progress: &Progress) -> Outcome<(Vec<BlobRef>, String)> {
     let path = source.path.as_path();
     let mut lines = Lines::of(path, source.again()?)?;
     let mut reader = Reader::new();
@@ -167,6 +176,7 @@ async fn send(client: &Client, source: &Source) -> Outcome<(Vec<BlobRef>, String
             }
             Item::Blob(blob, bytes) => upload.put(blob, bytes).await.fail_as(Exit::Failed)?,
         }
+        progress.add(1);
     }
     if !page.is_empty() {
         pages.push(sent(client, page).await?);

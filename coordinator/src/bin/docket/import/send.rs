@@ -14,13 +14,15 @@ use docket_schema::{
     },
 };
 use docket_worker::client::{Client, patiently};
-use indicatif::ProgressBar;
 
 use super::{
     flags::Flags,
     specs::{CONTENT_KEY, Ready},
 };
-use crate::fail::{Exit, Failure, Outcome};
+use crate::{
+    fail::{Exit, Failure, Outcome},
+    progress::Progress,
+};
 
 /// Tasks of a page: a transaction that others wait for is to be short, and the progress is to move.
 const PAGE_TASKS: usize = 1000;
@@ -125,7 +127,7 @@ pub(super) async fn submit(
     client: &Client,
     tasks: Vec<Ready>,
     flags: &Flags,
-    bar: &ProgressBar,
+    progress: &Progress,
 ) -> Outcome<Vec<Sent>> {
     let mut sent = Vec::with_capacity(tasks.len());
     let all = tasks.len();
@@ -172,7 +174,7 @@ pub(super) async fn submit(
                 .filter(|(own, sent)| **own != sent.id)
                 .map(|(own, sent)| (*own, sent.id)),
         );
-        bar.inc(of_page.len() as u64);
+        progress.add(of_page.len() as u64);
         sent.extend(of_page);
     }
     Ok(sent)

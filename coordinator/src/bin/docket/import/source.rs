@@ -23,7 +23,10 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn open(cx: &Context, path: &Path) -> Outcome<Self> {
-        let failed = || format!("cannot read {}", path.display());
+        let failed = || {
+            let path = path.display();
+            format!("cannot read {path}; is it there, and may you read it? `-` is standard input")
+        };
         if path.as_os_str() == "-" {
             // Not the buffered one: it would hold back what it read.
             let stdin = File::from(io::stdin().as_fd().try_clone_to_owned().fail_with(Exit::Usage, failed)?);

@@ -15,7 +15,6 @@ use docket_worker::{
     engine::prompt::TASK_CHARS_MAX,
     workspace::{BlobError, BlobSink, DirtyTree, PinOptions, Source, pin},
 };
-use indicatif::ProgressBar;
 
 use super::flags::Flags;
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     delivery::Upload,
     display,
     fail::{FailWith as _, Outcome},
+    progress::Progress,
     submit::{Asked, TaskArgs, pin_note, title_of},
 };
 
@@ -210,16 +210,16 @@ pub(super) async fn pinned(
     cx: &Context,
     tasks: Vec<Ready>,
     mut upload: Option<&mut Upload<'_>>,
-    bar: &ProgressBar,
     faults: &mut Faults,
 ) -> Outcome<Vec<Ready>> {
     let mut bases: HashMap<Place, Result<Base, String>> = HashMap::new();
     let mut notes: Vec<String> = Vec::new();
     let mut good = Vec::with_capacity(tasks.len());
     let scratch = cx.home.folder("scratch")?;
+    let progress = Progress::counting(cx, "commits pinned");
     for mut task in tasks {
         if !bases.contains_key(&task.place) {
-            bar.set_message(format!("{} commits pinned", bases.len()));
+            progress.at(bases.len() as u64);
             let (source, rev) = match &task.place {
                 None => (Source::Empty, None),
                 Some((folder, rev)) => (Source::Local(folder.clone()), rev.clone()),
@@ -265,6 +265,7 @@ pub(super) async fn pinned(
     if let Some(upload) = upload {
         upload.flush().await.fail_as(crate::fail::Exit::Failed)?;
     }
+    drop(progress);
     notes.iter().for_each(|note| display::note(&display::line(note)));
     Ok(good)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, IsTerminal as _, Read as _},
+    io::{self, Read as _},
     path::Path,
     time::Instant,
 };
@@ -13,7 +13,6 @@ use docket_schema::{
     wire::{BudgetView, SetBudget},
 };
 use docket_worker::workspace::BlobSink as _;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::{
@@ -30,7 +29,7 @@ use crate::{
     delivery::Upload,
     display::{self, Cell, Table},
     fail::{Exit, FailWith as _, Failure, Outcome},
-    run::spinner,
+    progress::Progress,
 };
 
 /// Repeated lines that are told one by one.
@@ -52,10 +51,12 @@ struct Counts {
 pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags: Flags) -> Outcome {
     let name = path.display().to_string();
     let text = text_of(path, from)?;
+    // Where the command was given, as every other flag; what a line names is looked for beside its file.
+    let repos = flags.repos.as_deref().map(std::path::absolute).transpose().fail_as(Exit::Usage)?;
     let reading = Reading {
         form: flags.form.or_else(|| Form::of(path, &text)).ok_or_else(|| unknown(path))?,
         labels: flags.label_priority.clone(),
-        clones: flags.repos.clone().map(|folder| Clones { folder, hints: flags.hints }),
+        clones: repos.map(|folder| Clones { folder, hints: flags.hints }),
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut read = backlog::parse(&text, &reading);
@@ -69,9 +70,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let tasks = specs::ready(&cx, &flags, (reading.form, folder), read.entries, &batch, &mut faults);
     if faults.is_of_all() || faults.count() > 0 && !flags.skip_bad {
         // Commits are looked at all the same: what is wrong is told at once.
-        let waiting = spinner();
-        specs::pinned(&cx, tasks, None, &waiting, &mut faults).await?;
-        waiting.finish_and_clear();
+        specs::pinned(&cx, tasks, None, &mut faults).await?;
         return Err(refused(&cx, &faults, &name));
     }
     let access = Access::open(&cx, if flags.dry_run { Need::Read } else { Need::Write }).await?;
@@ -96,11 +95,9 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
         *after = renamed.get(after).copied().unwrap_or(*after);
     }
     let there: Vec<Sent> = there.into_iter().map(|(_, sent)| sent).collect();
-    let waiting = spinner();
     let mut upload = Upload::new(&access.client);
     let to = if flags.dry_run { None } else { Some(&mut upload) };
-    let new = specs::pinned(&cx, new, to, &waiting, &mut faults).await?;
-    waiting.finish_and_clear();
+    let new = specs::pinned(&cx, new, to, &mut faults).await?;
     if faults.count() > 0 {
         if !flags.skip_bad {
             access.close().await?;
@@ -124,7 +121,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
         return Ok(Exit::Ok);
     }
     let began = Instant::now();
-    let bar = bar(new.len());
+    let progress = Progress::of(&cx, new.len() as u64, "tasks");
     let mut budget = None;
     let sent = async {
         // What was set by hand stays; what is said with this very command is by hand.
@@ -136,7 +133,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
         }
         send::take_up_again(&access.client, &counts.again).await?;
         scripts(&mut upload, &new).await?;
-        send::submit(&access.client, new, &flags, &bar).await
+        send::submit(&access.client, new, &flags, &progress).await
     };
     // Who interrupts it is told that the same command goes on.
     let sent = tokio::select! {
@@ -146,7 +143,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
             "interrupted; what was submitted stays, and the same import goes on with the rest",
         )),
     };
-    bar.finish_and_clear();
+    drop(progress);
     access.close().await?;
     done(&cx, &batch, &counts, there, sent?, began);
     if let Some(BudgetView { budget, .. }) = budget.filter(|_| !cx.json()) {
@@ -254,17 +251,6 @@ fn batch_of(path: &Path, text: &str, flags: &Flags) -> Outcome<Batch> {
     Ok(Batch { id: batch::id_of(&name), name, is_named })
 }
 
-fn bar(tasks: usize) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(tasks as u64);
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} tasks {per_sec} {eta}")
-        .expect("a constant template");
-    bar.set_style(style);
-    bar
-}
-
 /// Stores the scripts that tasks name, each once.
 async fn scripts(upload: &mut Upload<'_>, tasks: &[Ready]) -> Outcome<()> {
     let mut stored: Vec<BlobRef> = Vec::new();
@@ -317,11 +303,12 @@ fn would(cx: &Context, batch: &Batch, counts: &Counts, new: &[Ready], there: &[S
         display::say(&format!("and {more} more; --json shows all"));
     }
     let told = told(counts, there.len());
-    display::say(&display::line(&format!(
+    let text = format!(
         "{} would be submitted as batch {}{told}",
         display::count(new.len() as u64, "task"),
         batch.name
-    )));
+    );
+    display::say(&cx.screen.prose(&display::line(&text)));
 }
 
 /// What was left out, as a sentence goes on.

@@ -1,10 +1,6 @@
 //! What the looker answers, made by the same code as the commands that look back.
 
-use std::{
-    ffi::OsStr,
-    io::{Read as _, Seek as _},
-    sync::Arc,
-};
+use std::{ffi::OsStr, io::Seek as _, sync::Arc};
 
 use bytes::Bytes;
 use docket_coordinator::past::{Exported, Eyes};
@@ -138,13 +134,12 @@ impl Looker {
             ExportForm::Atif => ("application/json", "atif.json"),
             ExportForm::Otlp => ("application/json", "otlp.json"),
         };
-        let mut file = tempfile::NamedTempFile::new_in(&self.scratch).fail_as(Exit::Failed)?;
+        // It has no name: whatever becomes of whoever asked, nothing is left of it.
+        let mut file = tempfile::tempfile_in(&self.scratch).fail_as(Exit::Failed)?;
         export::of_run(self.client()?, run, form, &mut file).await?;
-        let mut bytes = Vec::new();
-        let mut file = file.into_file();
+        let bytes = file.stream_position().fail_as(Exit::Failed)?;
         file.rewind().fail_as(Exit::Failed)?;
-        file.read_to_end(&mut bytes).fail_as(Exit::Failed)?;
-        Ok(Exported { media, name: format!("docket-{}.{ending}", run.short()), bytes: bytes.into() })
+        Ok(Exported { media, name: format!("docket-{}.{ending}", run.short()), file, bytes })
     }
 
     /// The files after a turn, or after the newest.

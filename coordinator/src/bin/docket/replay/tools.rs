@@ -24,7 +24,7 @@ use crate::{
     delivery::Remote,
     display::{self, Style, line},
     fail::{Exit, FailWith as _, Failure, Outcome},
-    run::spinner,
+    progress::Progress,
     signals::Stop,
 };
 
@@ -77,22 +77,22 @@ pub(crate) async fn run_again(
     if !cx.json() {
         text::head(cx, Kind::VerifyWithTools, run, pins);
     }
-    let bar = spinner();
+    let progress = Progress::waiting(cx);
     let mut told = |news: Rerunning<'_>| match news {
         Rerunning::Runs { turn, tools } => {
-            bar.set_message(line(&format!("turn {turn}: {}", tools.join(", "))).into_owned());
+            progress.say(line(&format!("turn {turn}: {}", tools.join(", "))).into_owned());
         }
         Rerunning::Done(turn) if cx.json() => {
             display::say_json(&row(run, turn));
         }
-        Rerunning::Done(turn) => bar.suspend(|| say_turn(cx, turn)),
+        Rerunning::Done(turn) => progress.aside(|| say_turn(cx, turn)),
     };
     let blobs = Remote(client);
     let done = tokio::select! {
         done = rerun(history, &options, &blobs, &mut told) => Some(done),
         () = stop.drain.cancelled() => None,
     };
-    bar.finish_and_clear();
+    drop(progress);
     drop(scratch);
     match done {
         Some(Ok(totals)) => Ok(say_totals(cx, run, totals)),

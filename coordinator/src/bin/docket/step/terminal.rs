@@ -16,6 +16,7 @@ use ratatui::{
         style::{ResetColor, force_color_output},
         terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
+    layout::Rect,
 };
 
 use super::keys::Key;
@@ -77,7 +78,10 @@ impl Taken {
 
     /// Whatever is on the screen is drawn anew next time.
     pub(crate) fn clear(&mut self) -> Outcome<()> {
-        self.terminal.clear()?;
+        // The library's own `clear` asks the terminal where its cursor stands, and fails where no answer comes: it would
+        // come among the keys, which another thread reads.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))?;
         Ok(())
     }
 

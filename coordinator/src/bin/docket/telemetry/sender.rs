@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use docket_schema::trace::{Resource, Span, export_request};
 use reqwest::{
-    StatusCode,
+    Response, StatusCode,
     header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
 };
 
@@ -15,11 +15,15 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// Bytes of a refusal that are told.
 const WORDS_MAX: usize = 300;
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// What became of a request that was answered.
 pub(super) enum Sent {
     /// The collector has the spans.
     Taken,
+    /// It has some of them, and will never take the others: how many, in its words.
+    Partly(String),
     /// It will never take them.
     Refused(String),
 }
@@ -66,13 +70,17 @@ impl Sender {
     /// Sends these spans.
     ///
     /// # Errors
-    /// The collector is away, or asks for patience: the same may be sent again.
+    /// The collector is away, asks for patience, or takes nothing of us as we are set up: once that is mended, the same
+    /// may be sent again.
     pub(super) async fn send(&self, spans: &[Span]) -> anyhow::Result<Sent> {
         let body = export_request(&self.resource, spans);
-        let answer = self.http.post(&self.url).json(&body).send().await?;
+        // Its address may hold a password, and what went wrong is told in the log.
+        let sent = self.http.post(&self.url).json(&body).send().await.map_err(reqwest::Error::without_url);
+        let mut answer = sent.context("the collector cannot be reached")?;
         let status = answer.status();
         if status.is_success() {
-            return Ok(Sent::Taken);
+            let body = beginning(&mut answer).await;
+            return Ok(left_out(&body).map_or(Sent::Taken, Sent::Partly));
         }
         // Those that the specification of OTLP/HTTP calls retryable.
         if matches!(
@@ -88,9 +96,55 @@ impl Sender {
             }
             bail!("the collector answers {status}");
         }
-        let words = answer.text().await.unwrap_or_default();
+        if let Some(remedy) = remedy(status) {
+            bail!("the collector answers {status}: {remedy}");
+        }
+        let body = beginning(&mut answer).await;
+        let words = String::from_utf8_lossy(&body);
         let end = words.floor_char_boundary(WORDS_MAX);
         Ok(Sent::Refused(format!("{status} {}", &words[..end])))
+    }
+}
+
+/// An answer's body, as far as it is read.
+async fn beginning(answer: &mut Response) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        let room = ANSWER_BYTES_MAX - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if bytes.len() >= ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    bytes
+}
+
+/// What a collector says of spans that it leaves out of a request that it takes: the `partialSuccess` of OTLP, whose
+/// number is a string in JSON, as Protobuf writes 64 bits there.
+fn left_out(body: &[u8]) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let partly = answer.get("partialSuccess")?;
+    let count = match partly.get("rejectedSpans")? {
+        serde_json::Value::String(count) => count.parse().ok()?,
+        count => count.as_u64()?,
+    };
+    let why = partly.get("errorMessage").and_then(serde_json::Value::as_str).unwrap_or("it does not say why");
+    let end = why.floor_char_boundary(WORDS_MAX);
+    (count > 0_u64).then(|| format!("{count} of them: {}", &why[..end]))
+}
+
+/// What to do where an answer says nothing of the spans, but of how we came to it: no other spans would fare better.
+fn remedy(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            Some("put what it asks for into OTEL_EXPORTER_OTLP_HEADERS, as `authorization=Bearer%20KEY`")
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Some(
+            "nothing takes traces there; `telemetry.otlp_endpoint` is where OTLP over HTTP is spoken, often port \
+             4318, without `/v1/traces`",
+        ),
+        other if other.is_redirection() => Some("it leads elsewhere; set `telemetry.otlp_endpoint` to where"),
+        _ => None,
     }
 }
 
@@ -114,6 +168,19 @@ fn decoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_collector_leaves_out_is_read_as_protobuf_writes_it() {
+        let told = |body: &str| left_out(body.as_bytes());
+        for none in
+            ["", "{}", "<p>", r#"{"partialSuccess":{}}"#, r#"{"partialSuccess":{"rejectedSpans":"0"}}"#]
+        {
+            assert_eq!(told(none), None, "{none}");
+        }
+        let some = r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
+        assert_eq!(told(some).as_deref(), Some("3 of them: too old"));
+        assert_eq!(told(&some.replace("\"3\"", "3")), told(some));
+    }
 
     #[test]
     fn variables_are_read_as_opentelemetry_writes_them() {

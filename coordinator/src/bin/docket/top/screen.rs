@@ -9,11 +9,17 @@ use ratatui::{
     buffer::Buffer,
     style::{Color, Modifier, Style},
 };
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::display::{count, duration, fit, line};
 
 /// Tasks of a list that are shown; the command that lists them all stands behind them.
 const LIST_MAX: usize = 15;
+
+/// Columns of a task's row beside its title: id, state, age before it, engine and model behind it.
+const ROW_BESIDE_TITLE: usize = 2 + 10 + 11 + 9 + 30;
+/// A title cut to a letter says nothing.
+const TITLE_MIN: usize = 16;
 
 /// What is drawn.
 pub(super) struct Look<'a> {
@@ -60,6 +66,17 @@ pub(super) fn draw(look: &Look<'_>, buffer: &mut Buffer) -> u16 {
     u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(u16::from(look.keys))
 }
 
+/// All of it as lines, for where nobody watches: of so many columns, or as wide as what is in them.
+pub(super) fn text(overview: &Overview, columns: Option<usize>) -> Vec<String> {
+    let lists = [&overview.asks, &overview.discarded, &overview.running, &overview.ended];
+    let titles = lists.into_iter().flatten().map(|task| line(&task.title).width());
+    let columns_whole = ROW_BESIDE_TITLE + titles.max().unwrap_or(0);
+    let look = Look { overview, scrolled: 0, lost: None, colors: false, keys: false };
+    let rows = rows(&look, columns.unwrap_or(columns_whole));
+    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| fit(&text, columns));
+    rows.into_iter().map(|(_, text)| fitted(text).trim_end().to_owned()).collect()
+}
+
 fn style(tone: Tone, colors: bool) -> Style {
     let colored = |color| if colors { Style::default().fg(color) } else { Style::default() };
     match tone {
@@ -91,10 +108,18 @@ fn rows(look: &Look<'_>, columns: usize) -> Rows {
         }
     };
     list(&mut rows, "Needs you", &of.asks, "docket ps --state blocked", Tone::Warn);
-    list(&mut rows, "Discarded lately", &of.discarded, "docket ps --state discarded", Tone::Bad);
+    // One that does not count them all yet has at least those that it tells.
+    let discarded = of.discarded_count.max(of.discarded.len() as u64);
+    let heading = format!("Discarded ({discarded})");
+    list(&mut rows, &heading, &of.discarded, "docket ps --state discarded", Tone::Bad);
     for near in &of.budgets {
         let spent = near.budget.spent.as_deref().unwrap_or("nearly spent");
         rows.push((Tone::Warn, format!("  batch {}: its budget is {}", near.batch.short(), line(spent))));
+    }
+    if let Some(dead) = of.notifications_dead.filter(|dead| *dead > 0) {
+        let were = if dead == 1 { "was" } else { "were" };
+        let told = format!("  {} {were} not taken: docket notify", count(dead, "notification"));
+        rows.push((Tone::Bad, told));
     }
     list(&mut rows, "Running", &of.running, "docket ps --state running", Tone::Plain);
     list(&mut rows, "Ended lately", &of.ended, "docket ps --state completed", Tone::Dim);
@@ -125,9 +150,10 @@ fn task_row(task: &TaskBrief, at: Timestamp, columns: usize) -> String {
     let age = since.map_or_else(String::new, |since| duration(at.ms_since(since)));
     let state = task.state.to_string();
     let about = format!("{} {}", task.engine, line(&task.model.to_string()));
-    let room = columns.saturating_sub(2 + 10 + 11 + 9 + 30);
-    let title = fit(&line(&task.title), room.max(16));
-    format!("  {:<9} {state:<10} {age:>8} {title:<width$} {about}", task.id.short(), width = room.max(16))
+    let room = columns.saturating_sub(ROW_BESIDE_TITLE).max(TITLE_MIN);
+    let title = fit(&line(&task.title), room);
+    let pad = " ".repeat(room - title.width());
+    format!("  {:<9} {state:<10} {age:>8} {title}{pad} {about}", task.id.short())
 }
 
 fn queues(rows: &mut Rows, of: &Overview) {
@@ -176,6 +202,7 @@ mod tests {
             engine: "react".to_owned(),
             model: "scripted:top".parse().expect("a model"),
             batch: None,
+            forked_from: None,
             run: None,
             last_run: None,
             worker: None,
@@ -194,7 +221,9 @@ mod tests {
             asks: vec![brief(1, "Paint the door", TaskState::Blocked)],
             blocked: Vec::new(),
             discarded: Vec::new(),
+            discarded_count: 0,
             budgets: Vec::new(),
+            notifications_dead: Some(2),
             running: (2..22)
                 .map(|n| brief(n, "Mend the very long and winding road to the sea", TaskState::Running))
                 .collect(),
@@ -206,16 +235,20 @@ mod tests {
                 StateCount { state: TaskState::Completed, count: 7 },
             ],
             queues: Vec::new(),
-            workers: vec![WorkerView {
-                incarnation: IncarnationId(uuid::Uuid::from_u128(9)),
-                name: "ada".to_owned(),
-                held: 20,
-                seen_at: Timestamp(123_000_000),
-                about: None,
-                room: None,
-                draining: false,
-            }],
+            queues_left_out: 0,
+            workers: [("ada", 20, false), ("bob", 1, true)]
+                .map(|(name, held, draining)| WorkerView {
+                    incarnation: IncarnationId(uuid::Uuid::from_u128(9)),
+                    name: name.to_owned(),
+                    held,
+                    seen_at: Timestamp(123_000_000),
+                    about: None,
+                    room: None,
+                    draining,
+                })
+                .to_vec(),
             hours: Vec::new(),
+            submitted: Vec::new(),
         }
     }
 
@@ -233,6 +266,38 @@ mod tests {
         let (shown, rows) = text(&look, (100, 40));
         insta::assert_snapshot!(shown.join("\n"));
         assert!(rows > 20 && !shown.concat().contains('\u{1b}'));
+    }
+
+    #[test]
+    fn what_was_discarded_is_counted_and_letters_are_told_of_only_where_there_are_some() {
+        let failed = brief(1, "Mend the roof", TaskState::Discarded);
+        let of = |dead| Overview {
+            discarded: vec![failed.clone()],
+            discarded_count: 70,
+            notifications_dead: dead,
+            ..overview()
+        };
+        let told = |dead| super::text(&of(dead), Some(100)).join("\n");
+        assert!(told(Some(1)).contains("Discarded (70)\n"), "{}", told(Some(1)));
+        assert!(told(Some(1)).contains("  1 notification was not taken: docket notify"), "{}", told(Some(1)));
+        for none in [None, Some(0)] {
+            assert!(!told(none).contains("notification"), "{}", told(none));
+        }
+    }
+
+    #[test]
+    fn as_text_it_fits_a_terminal_and_is_whole_in_a_pipe() {
+        let overview = overview();
+        for columns in [40, 60, 100] {
+            let lines = super::text(&overview, Some(columns));
+            assert!(lines.iter().all(|line| line.width() <= columns), "{lines:#?}");
+        }
+        let whole = super::text(&overview, None).join("\n");
+        assert!(
+            whole.contains("Mend the very long and winding road to the sea react scripted:top"),
+            "{whole}"
+        );
+        assert!(whole.contains("  ada") && !whole.contains('\u{1b}'), "{whole}");
     }
 
     #[test]

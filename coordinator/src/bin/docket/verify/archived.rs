@@ -13,6 +13,7 @@ use crate::{
     access::fetch_archived,
     context::Context,
     fail::{Chain, Exit, Failure, Outcome},
+    progress::Progress,
 };
 
 /// Counts the stubs, and reads the files behind them if `files` says so.
@@ -31,7 +32,9 @@ pub(super) async fn check(cx: &Context, client: &Client, files: bool, report: &m
         }
     }
     let mut silent: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let progress = Progress::of(cx, by_file.len() as u64, "archive files");
     for ((place, file), views) in by_file {
+        progress.add(1);
         if let Some((count, _)) = silent.get_mut(&place) {
             *count += 1;
             continue;

@@ -13,14 +13,16 @@ use docket_schema::{
 use docket_worker::client::Client;
 
 use super::{Blobs, Report};
-use crate::fail::Outcome;
+use crate::{context::Context, fail::Outcome, progress::Progress};
 
 /// Has every stored blob hashed again.
-pub(super) async fn check_blobs(client: &Client, report: &mut Report) -> Outcome<()> {
+pub(super) async fn check_blobs(cx: &Context, client: &Client, report: &mut Report) -> Outcome<()> {
+    let progress = Progress::counting(cx, "blobs");
     let mut after = None;
     loop {
         let Some(part) = report.read(client.check_blobs(after).await)? else { return Ok(()) };
         report.blobs_checked += part.checked;
+        progress.at(report.blobs_checked);
         part.storage.into_iter().for_each(|what| report.fault(format!("the database itself: {what}")));
         part.lost.into_iter().for_each(|what| report.fault(what));
         for hash in part.damaged {

@@ -3,19 +3,21 @@
 
 import { get, may } from "../api.js";
 import { bulkBar } from "../bulk.js";
-import { fill, h, listen } from "../dom.js";
+import { Held, PAGE_MAX } from "../backlog/held.js";
+import { Side } from "../backlog/side.js";
+import { fill, h, listen, refill } from "../dom.js";
 import { count, line, plural, short, since } from "../format.js";
 import { bind } from "../keys.js";
 import { poll } from "../live.js";
-import { ended, stateOf } from "../parts.js";
+import { stateOf } from "../parts.js";
 import { go, remember, to } from "../router.js";
-import { taskHead, taskParts } from "../taskview.js";
 
 const STATES = ["pending", "scheduled", "available", "running", "retryable", "blocked", "completed", "cancelled", "discarded"];
-/** Tasks of a page, and how many rows of what is held must be left below before the next is asked for. */
-const PAGE = 100;
+/** Rows of what is held that must be left below before the next page is asked for. */
 const AHEAD = 60;
-/** How often what is held is asked for again, and how many of the newest that are. */
+/** Tasks that are asked for to be sorted in another order than they come in; of more, the newest are. */
+const SORTED_MAX = 5000;
+/** How often what is held is asked for again. */
 const EVERY_MS = 5000;
 /** Height of a row, as the style has it: 2.25rem. */
 const ROW_REM = 2.25;
@@ -49,12 +51,13 @@ class Backlog {
     this.reverse = query.get("reverse") === "1";
     this.at = query.get("task");
     this.chosen = new Set();
-    this.tasks = new Map();
+    const failed = (error) => fill(this.told, error.message);
+    this.held = new Held({ asked: () => this.asked(), changed: () => this.arrange(), failed }, signal);
+    this.side = new Side({ changed: () => this.anew(), closed: () => this.close() }, signal);
     this.rows = [];
-    this.next = null;
-    this.asking = null;
     this.drawn = new Map();
-    this.era = 0;
+    this.part = "title";
+    this.busy = false;
   }
 
   /** The filter as the API takes it. */
@@ -73,10 +76,10 @@ class Backlog {
     this.bulk = h("div", { class: "bulk" });
     this.head = h("div", { class: "grid-row grid-head", role: "row" });
     this.list = h("div", { class: "list", role: "grid", tabindex: "0", "aria-label": "Tasks", "aria-multiselectable": "true" }, h("div", { role: "rowgroup" }, this.head), this.body);
-    this.side = h("aside", { class: "panel side", "aria-label": "The task", hidden: true });
-    this.both = h("div", { class: "backlog" }, h("section", { class: "panel", "aria-label": "List of tasks" }, this.bulk, this.list), this.side);
+    this.both = h("div", { class: "backlog" }, h("section", { class: "panel", "aria-label": "List of tasks" }, this.bulk, this.list), this.side.place);
     fill(main, h("div", { class: "head" }, h("h1", {}, "Backlog"), this.told), this.filters(), this.both);
     listen(this.list, "scroll", () => this.paint(), this.signal);
+    listen(this.list, "keydown", (event) => this.arrow(event), this.signal);
     const watch = new ResizeObserver(() => this.paint());
     watch.observe(this.list);
     this.signal.addEventListener("abort", () => watch.disconnect());
@@ -136,19 +139,37 @@ class Backlog {
     }
   }
 
+  /** Marks the row that lies so many rows from the marked one. */
+  step(by) {
+    const now = this.rows.findIndex((task) => task.id === this.at);
+    const row = Math.max(0, Math.min(this.rows.length - 1, now < 0 ? by - 1 : now + by));
+    if (this.rows[row]) this.mark(this.rows[row].id, row);
+  }
+
+  /** The arrows within the list, as in any grid: up and down the rows, left and right in one. */
+  arrow(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.head.contains(event.target)) return;
+    const page = Math.max(1, Math.floor(this.list.clientHeight / rowHeight()) - 2);
+    const rows = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
+    if (event.key in rows) {
+      this.step(rows[event.key]);
+    } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      this.part = event.key === "ArrowLeft" && may.submit() ? "box" : "title";
+      this.hold();
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
   keys() {
-    const step = (by) => () => {
-      const now = this.rows.findIndex((task) => task.id === this.at);
-      const to_row = Math.max(0, Math.min(this.rows.length - 1, now < 0 ? 0 : now + by));
-      if (this.rows[to_row]) this.mark(this.rows[to_row].id, to_row);
-    };
     bind(
       {
-        j: { does: "Next task", run: step(1) },
-        k: { does: "Task before", run: step(-1) },
+        j: { does: "Next task (↓ within the list)", run: () => this.step(1) },
+        k: { does: "Task before (↑ within the list)", run: () => this.step(-1) },
         x: { does: "Select the task", run: () => this.at && this.choose(this.at, !this.chosen.has(this.at)) },
         Enter: { does: "Open the task", run: (event) => this.enter(event) },
-        Escape: { does: "Close the side, or let go of what is selected", run: () => (this.side.hidden ? this.chooseNone() : this.close()) },
+        Escape: { does: "Close the side, or let go of what is selected", run: () => (this.side.open ? this.close() : this.chooseNone()) },
       },
       this.signal,
     );
@@ -157,18 +178,22 @@ class Backlog {
   /** Enter on a button or a link is the browser's own. */
   enter(event) {
     if (event.target.closest("a[href],button")) return event.target.click();
-    const task = this.tasks.get(this.at);
+    const task = this.held.tasks.get(this.at);
     if (task) go(task.last_run ? to.run(task.last_run) : to.task(task.id));
   }
 
   refilter() {
-    this.tasks.clear();
+    this.held.forget();
     this.chosen.clear();
-    this.next = null;
-    this.era += 1;
     this.list.scrollTop = 0;
     this.remember();
     this.tellBulk();
+    this.again();
+  }
+
+  /** After something was done: what was asked before does not know of it. */
+  anew() {
+    this.held.outdate();
     this.again();
   }
 
@@ -188,82 +213,51 @@ class Backlog {
     for (const [name, word] of Object.entries(words)) if (word) query.set(name, word);
     if (this.sort !== "newest") query.set("sort", this.sort);
     if (this.reverse) query.set("reverse", "1");
-    if (this.at && !this.side.hidden) query.set("task", this.at);
+    if (this.at && this.side.open) query.set("task", this.at);
     remember(query);
   }
 
   async load() {
-    this.again = poll(() => this.first(), { every: EVERY_MS, failed: (error) => fill(this.told, error.message) }, this.signal);
+    const failed = (error) => fill(this.told, error.message);
+    const round = async (signal) => {
+      this.side.again();
+      await this.held.round(() => this.seen(), signal);
+    };
+    this.again = poll(round, { every: EVERY_MS, later: true, failed }, this.signal);
     await this.again();
   }
 
-  /** The newest page again: what is new comes in, what changed is told, what was filtered away goes. */
-  async first() {
-    const { era } = this;
-    const page = await get("/v1/tasks", { ...this.asked(), limit: PAGE }, { signal: this.signal });
-    if (era !== this.era) return;
-    const lowest = page.next ?? page.tasks.at(-1)?.id ?? "";
-    const present = new Set(page.tasks.map((task) => task.id));
-    for (const id of this.tasks.keys()) if (id >= lowest && !present.has(id)) this.tasks.delete(id);
-    if (!page.next) for (const id of this.tasks.keys()) if (!present.has(id)) this.tasks.delete(id);
-    for (const task of page.tasks) this.tasks.set(task.id, task);
-    // Where nothing was asked for behind it, the next page begins here.
-    if (this.next === null || this.tasks.size <= page.tasks.length) this.next = page.next ?? false;
-    this.arrange();
-    await this.refresh();
-  }
-
-  /** What is in sight beyond the first page, as it is now. */
-  async refresh() {
-    const seen = [...this.drawn.keys()].filter((id) => {
-      const task = this.tasks.get(id);
-      return task && !ended(task) && !this.fresh(id);
-    });
-    if (seen.length === 0 || this.sort !== "newest") return;
-    const { era } = this;
-    const before = this.rows[Math.max(0, this.rows.findIndex((task) => task.id === seen[0]) - 1)]?.id;
-    const page = await get("/v1/tasks", { ...this.asked(), before, limit: 100 }, { signal: this.signal });
-    if (era !== this.era) return;
-    for (const task of page.tasks) if (this.tasks.has(task.id)) this.tasks.set(task.id, task);
-    this.arrange();
-  }
-
-  /** Whether the first page tells of it anyhow. */
-  fresh(id) {
-    return this.rows.findIndex((task) => task.id === id) < PAGE;
-  }
-
-  /** The next page, once. */
-  more() {
-    if (this.asking || !this.next) return;
-    const { era } = this;
-    this.asking = get("/v1/tasks", { ...this.asked(), before: this.next, limit: PAGE }, { signal: this.signal })
-      .then((page) => {
-        if (era !== this.era) return;
-        for (const task of page.tasks) this.tasks.set(task.id, task);
-        this.next = page.next ?? false;
-      })
-      .catch((error) => {
-        if (!this.signal.aborted) fill(this.told, error.message);
-        this.next = null;
-      })
-      .finally(() => {
-        this.asking = null;
-        if (!this.signal.aborted && era === this.era) this.arrange();
-      });
+  /** Ids of what is in sight; none where another order spreads it over all that is held. */
+  seen() {
+    return this.sort === "newest" ? [...this.drawn.keys()] : [];
   }
 
   arrange() {
     const { by } = SORTS[this.sort];
-    this.rows = [...this.tasks.values()].sort((a, b) => by(a, b) || (a.id < b.id ? 1 : -1));
+    this.rows = [...this.held.tasks.values()].sort((a, b) => by(a, b) || (a.id < b.id ? 1 : -1));
     if (this.reverse) this.rows.reverse();
-    for (const id of this.chosen) if (!this.tasks.has(id)) this.chosen.delete(id);
-    this.list.setAttribute("aria-rowcount", this.next ? -1 : this.rows.length + 1);
+    for (const id of this.chosen) if (!this.held.tasks.has(id)) this.chosen.delete(id);
+    const rest = this.isOwnOrder() ? null : this.rest();
+    this.list.setAttribute("aria-rowcount", this.held.next ? -1 : this.rows.length + 1);
     const words = this.rows.length === 0 ? "no task" : plural(this.rows.length, "task");
-    const far = this.next && this.sort !== "newest" ? "; sorted among those that are loaded" : "";
-    fill(this.told, `${words}${this.next ? " so far" : ""}${far}`);
+    const told = rest ?? `${words}${this.held.next ? " so far" : ""}`;
+    // Those who hear the page hear it when it is another.
+    if (this.told.textContent !== told) fill(this.told, told);
     this.paint();
     this.tellBulk();
+  }
+
+  /** Whether rows stand in the order in which the API gives them: then a page more goes below those that are there. */
+  isOwnOrder() {
+    return this.sort === "newest" && !this.reverse;
+  }
+
+  /** For another order all are wanted: asks for the next of them, up to a bound, and says so; null once they are here. */
+  rest() {
+    if (!this.held.next) return null;
+    if (this.held.tasks.size >= SORTED_MAX) return `the newest ${count(this.rows.length)} tasks, sorted; there are more, which a filter brings within reach`;
+    this.held.more(PAGE_MAX);
+    return "asking for the rest, to sort all of them…";
   }
 
   /** Draws the rows in sight, and asks for more where few are left. */
@@ -276,9 +270,10 @@ class Backlog {
     this.drawn = new Map();
     const children = [];
     let lost = null;
+    this.stop = this.held.tasks.has(this.at) ? this.at : this.rows[0]?.id;
     for (let n = first; n < last; n += 1) {
       const task = this.rows[n];
-      const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}`;
+      const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}:${this.stop === task.id}`;
       let row = old.get(task.id);
       const held = row?.contains(document.activeElement) ? document.activeElement.dataset.part : null;
       if (!row || row.dataset.mark !== mark) row = this.row(task, mark);
@@ -292,17 +287,19 @@ class Backlog {
     sync(this.body, children);
     // A row that is told anew keeps the focus that it had.
     if (lost && !this.body.contains(document.activeElement)) lost();
-    if (this.rows.length - last < AHEAD) this.more();
+    if (this.isOwnOrder() && this.rows.length - last < AHEAD) this.held.more();
   }
 
   nothing() {
-    const words = this.asking || this.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
+    const words = this.held.asking || this.held.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
     return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted nothing" }, words));
   }
 
   row(task, mark) {
     const cell = (part, ...children) => h("span", { role: "gridcell", class: part }, children);
     const title = line(task.spec.title || "untitled");
+    // One stop for Tab in the whole list: the marked row, or the first where none is.
+    const stop = this.stop === task.id ? 0 : -1;
     const look = (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
@@ -311,9 +308,9 @@ class Backlog {
     return h(
       "div",
       { class: ["grid-row", this.at === task.id && "at"], role: "row", "aria-selected": String(this.chosen.has(task.id)), data: { mark } },
-      cell(null, may.submit() && h("input", { type: "checkbox", checked: this.chosen.has(task.id), "aria-label": `Select ${title}`, data: { part: "box" }, on: { change: (event) => this.choose(task.id, event.target.checked) } })),
+      cell(null, may.submit() && h("input", { type: "checkbox", checked: this.chosen.has(task.id), "aria-label": `Select ${title}`, tabindex: stop, data: { part: "box" }, on: { change: (event) => this.choose(task.id, event.target.checked) } })),
       cell(null, stateOf(task)),
-      cell(null, h("a", { href: to.task(task.id), title, data: { part: "title" }, on: { click: look } }, h("bdi", {}, title))),
+      cell(null, h("a", { href: to.task(task.id), title, tabindex: stop, data: { part: "title" }, on: { click: look } }, h("bdi", {}, title))),
       cell("wide-only", task.spec.queue),
       cell("wide-only mono muted", short(task.id)),
       cell("wide-only number", String(task.spec.priority ?? 0)),
@@ -352,7 +349,7 @@ class Backlog {
   }
 
   chooseAll(on) {
-    this.chosen = new Set(on ? this.tasks.keys() : []);
+    this.chosen = new Set(on ? this.held.tasks.keys() : []);
     this.paint();
     this.tellBulk();
   }
@@ -363,8 +360,8 @@ class Backlog {
 
   tellBulk() {
     if (this.all) {
-      this.all.checked = this.chosen.size > 0 && this.chosen.size === this.tasks.size;
-      this.all.indeterminate = this.chosen.size > 0 && this.chosen.size < this.tasks.size;
+      this.all.checked = this.chosen.size > 0 && this.chosen.size === this.held.tasks.size;
+      this.all.indeterminate = this.chosen.size > 0 && this.chosen.size < this.held.tasks.size;
     }
     if (!may.submit()) {
       this.bulk.hidden = true;
@@ -373,9 +370,19 @@ class Backlog {
     const sign = `${this.chosen.size}:${this.isFiltered()}`;
     if (this.bulk.dataset.sign === sign) return;
     this.bulk.dataset.sign = sign;
-    const more = { chosen: () => [...this.chosen], filter: () => this.asked(), filtered: this.isFiltered(), done: () => (this.chooseNone(), this.again()) };
+    const more = { chosen: () => [...this.chosen], filter: () => this.asked(), filtered: this.isFiltered(), busy: (on) => this.beBusy(on), done: () => (this.chooseNone(), this.anew()), again: () => this.anew() };
     const words = this.chosen.size ? `${count(this.chosen.size)} selected` : this.isFiltered() ? "All that the filter lets through:" : "Select tasks, or filter, to act on many.";
-    fill(this.bulk, h("span", { class: this.chosen.size ? null : "muted" }, words), bulkBar(more, this.chosen.size));
+    refill(this.bulk, h("span", { class: this.chosen.size ? null : "muted" }, words), bulkBar(more, this.chosen.size));
+  }
+
+  /** Whether something is done to many just now; with `on`, from now on. */
+  beBusy(on = this.busy) {
+    this.busy = on;
+    for (const button of this.bulk.querySelectorAll("button")) {
+      if (on) button.setAttribute("aria-disabled", "true");
+      else button.removeAttribute("aria-disabled");
+    }
+    return on;
   }
 
   /** Marks a row and brings it into sight. */
@@ -387,36 +394,30 @@ class Backlog {
     if (top < this.list.scrollTop) this.list.scrollTop = top;
     else if (top + high + under > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + high + under - this.list.clientHeight;
     this.paint();
-    this.drawn.get(id)?.querySelector("[data-part=title]")?.focus({ preventScroll: true });
-    if (!this.side.hidden) this.look(id);
+    this.hold();
+    if (this.side.open) this.look(id);
+  }
+
+  /** Gives the focus to the marked row: to the part of it that the arrows chose. */
+  hold() {
+    this.drawn.get(this.at)?.querySelector(`[data-part=${this.part}]`)?.focus({ preventScroll: true });
   }
 
   /** Shows a task at the side. */
-  async look(id) {
+  look(id) {
     this.at = id;
-    this.side.hidden = false;
     this.both.classList.add("with-side");
+    const shown = this.side.show(id);
     this.paint();
     this.remember();
-    try {
-      const [view, why] = await Promise.all([get(`/v1/tasks/${id}`, null, { signal: this.signal }), get(`/v1/tasks/${id}/why`, null, { signal: this.signal })]);
-      if (this.at !== id || this.side.hidden) return;
-      const done = () => (this.again(), this.look(id));
-      fill(
-        this.side,
-        h("header", {}, taskHead("h2", view.task, done), h("button", { type: "button", class: "quiet more", "aria-label": "Close", title: "Close (Esc)", on: { click: () => this.close() } }, "✕")),
-        h("div", { class: "within stack" }, taskParts(view, why, "h3")),
-      );
-    } catch (error) {
-      if (!this.signal.aborted) fill(this.side, h("p", { class: "wrong" }, error.message));
-    }
+    return shown;
   }
 
   close() {
-    this.side.hidden = true;
+    this.side.hide();
     this.both.classList.remove("with-side");
     this.remember();
-    this.drawn.get(this.at)?.querySelector("[data-part=title]")?.focus({ preventScroll: true });
+    this.hold();
   }
 }
 

@@ -4,12 +4,13 @@
 import { get, isAbort } from "../api.js";
 import { lineChart } from "../charts.js";
 import { fill, h } from "../dom.js";
-import { count, plural, said, span, usd } from "../format.js";
+import { count, plural, said, span, usd, whole } from "../format.js";
 import { empty, modelOf, panel, state, table } from "../parts.js";
 import { remember } from "../router.js";
 
 const WEEKS = [4, 8, 12, 26];
-const WEEK_MS = 7 * 86_400_000;
+const DAY_MS = 86_400_000;
+const WEEK_MS = 7 * DAY_MS;
 /** Tasks of a page, and pages that are added up at most. */
 const PAGE = 200;
 const PAGES_MAX = 25;
@@ -106,16 +107,18 @@ function controls(choice, again) {
   );
 }
 
-/** Pages of an answer, until there are no more or enough. */
+/** Pages of an answer from the newest back, until there are no more or enough: whether that was all, or since when it was. */
 async function pages(path, query, take, signal) {
   let after = null;
+  let from = null;
   for (let n = 0; n < PAGES_MAX; n += 1) {
     const page = await get(path, { ...query, after, limit: PAGE }, { signal });
     take(page);
     after = page.next ?? null;
-    if (!after) return true;
+    from = page.from ?? null;
+    if (!after) return { whole: true, from: null };
   }
-  return false;
+  return { whole: false, from };
 }
 
 /** The first instant of the Monday so many weeks before. */
@@ -125,9 +128,28 @@ function monday(weeks) {
   return new Date(day - (weeks - 1) * WEEK_MS).toISOString();
 }
 
+/** The name of the week that begins on a Monday, by ISO 8601: `2026-W47`. It is of the year that its Thursday is in. */
+export function weekOf(monday) {
+  const thursday = new Date(monday + 3 * DAY_MS);
+  const year = thursday.getUTCFullYear();
+  const nth = 1 + Math.floor((thursday - Date.UTC(year, 0, 1)) / WEEK_MS);
+  return `${year}-W${String(nth).padStart(2, "0")}`;
+}
+
+/** All weeks from the first in which something was measured until now: in some of them nothing was. */
+function weeksOf(found, choice) {
+  const from = Date.parse(monday(choice.weeks));
+  const all = Array.from({ length: choice.weeks }, (_, n) => weekOf(from + n * WEEK_MS));
+  const first = all.findIndex((week) => found.weeks.has(week));
+  return all.slice(Math.max(first, 0)).map((week) => {
+    const { tasks, lists } = found.weeks.get(week) ?? { tasks: 0, lists: [] };
+    return { week, tasks, metrics: sum(lists) };
+  });
+}
+
 async function fetched(choice, signal) {
   const from = monday(choice.weeks);
-  const found = { weeks: new Map(), tasks: [], left_out: 0, specs: new Map(), costs: new Map(), whole: true };
+  const found = { weeks: new Map(), tasks: [], left_out: 0, specs: new Map(), costs: new Map(), whole: true, from: null };
   const metrics = pages(
     "/v1/metrics",
     { from, scripted: choice.scripted ? "true" : null },
@@ -142,10 +164,10 @@ async function fetched(choice, signal) {
     },
     signal,
   );
-  found.whole = await metrics;
+  Object.assign(found, await metrics);
   if (found.tasks.length === 0) return found;
   const [specs, costs] = await Promise.all([described(found, signal), costed(found, from, signal)]);
-  found.whole &&= specs && costs;
+  found.whole &&= specs && costs.whole;
   return found;
 }
 
@@ -176,11 +198,11 @@ function costed(found, from, signal) {
   return pages("/v1/cost", { from }, take, signal);
 }
 
-function words({ tasks, left_out: left, whole }) {
+function words({ tasks, left_out: left, whole: all, from }) {
   return [
     plural(tasks.length, "task"),
     left > 0 && `${plural(left, "task")} with scripted models left out`,
-    !whole && "only the first of many are added up; docket metrics tells all",
+    !all && `only the newest of many are added up${from ? `, all that ended since ${whole(from)}` : ""}; docket metrics tells all`,
   ]
     .filter(Boolean)
     .join("; ");
@@ -191,7 +213,7 @@ function tellAll(place, found, choice) {
     fill(place, panel("Nothing was measured", {}, empty(found.left_out ? "All tasks of these weeks follow a script: they say nothing of models. The box above takes them in." : "No task ended in these weeks.")));
     return;
   }
-  const weeks = [...found.weeks].sort(([a], [b]) => (a < b ? -1 : 1)).map(([week, { tasks, lists }]) => ({ week, tasks, metrics: sum(lists) }));
+  const weeks = weeksOf(found, choice);
   const all = sum(found.tasks.map((task) => task.metrics));
   const chart = h("div", {});
   const draw = () => fill(chart, trend(weeks, all, choice, draw));

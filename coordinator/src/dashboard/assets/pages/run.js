@@ -4,7 +4,7 @@ import { get, isAbort } from "../api.js";
 import { fill, h } from "../dom.js";
 import { follow, poll } from "../live.js";
 import { bind } from "../keys.js";
-import { remember, title } from "../router.js";
+import { remember, show, title } from "../router.js";
 import { head } from "../run/head.js";
 import { slider } from "../run/slider.js";
 import { tabs } from "../run/tabs.js";
@@ -41,7 +41,8 @@ export async function open(main, { params, query, signal }) {
     tell();
     draw();
   };
-  view.again = () => record().catch(() => {});
+  let asked = () => {};
+  view.again = () => asked();
 
   const top = head(parts.head, view);
   const time = slider(parts.slider, view);
@@ -71,23 +72,28 @@ export async function open(main, { params, query, signal }) {
       if (at.newest) at.turn = last();
       draw();
     } catch (error) {
-      if (!isAbort(error)) again(RECORD_MS);
+      if (isAbort(error)) return;
+      gone(error);
+      again(RECORD_MS);
     } finally {
       looking = false;
     }
   };
   signal.addEventListener("abort", () => clearTimeout(due));
-  const record = async () => {
-    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
+  const record = async (of) => {
+    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal: of });
     title(view.task.task.spec.title);
     top.draw();
   };
-  await record();
-  poll(record, { every: RECORD_MS, later: true }, signal);
+  await record(signal);
+  asked = poll(record, { every: RECORD_MS, later: true, failed: gone }, signal);
   draw();
   bind(keys(view, last), signal);
   follow(id, { after: view.timeline.head, event: () => again(), end: () => again(), state: (word) => top.link(word) }, signal);
 }
+
+/** What went to the archive while one looked is told as that. */
+const gone = (error) => error.status === 404 && show();
 
 const numberOf = (text) => (text !== null && /^\d{1,9}$/.test(text) ? Number(text) : null);
 

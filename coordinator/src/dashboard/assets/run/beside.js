@@ -2,8 +2,8 @@
 
 import { get, may } from "../api.js";
 import { h } from "../dom.js";
-import { short, usd } from "../format.js";
-import { state } from "../parts.js";
+import { cost, short } from "../format.js";
+import { standing, state } from "../parts.js";
 import { to } from "../router.js";
 import { changed } from "./diff.js";
 import { ended } from "../pages/run.js";
@@ -11,16 +11,24 @@ import { turnView } from "./turn.js";
 
 export async function beside(view, keep) {
   const { at, signal } = view;
-  if (!at.with) return chooser(view, "");
+  if (!at.with) {
+    keep.other = null;
+    return chooser(view, "");
+  }
   const found = await get(`/v1/resolve/${encodeURIComponent(at.with)}`, null, { signal }).catch((error) => {
     if (error.status !== 404 && error.status !== 400 && error.status !== 409) throw error;
     return { runs: [], tasks: [] };
   });
   const other = found.runs[0] ?? (await lastRunOf(found.tasks[0], signal));
-  if (!other) return chooser(view, `No run is called ${at.with}.`);
+  if (!other) {
+    keep.other = null;
+    return chooser(view, `No run is called ${at.with}.`);
+  }
   const theirs = { ...view, id: other, run: `/v1/runs/${encodeURIComponent(other)}` };
-  const known = keep.other?.run === other && ended(keep.other);
-  if (!known) keep.other = await get(`${theirs.run}/timeline`, null, { signal });
+  // What its follower just brought is not asked for again.
+  const known = keep.other?.run === other && (keep.fresh || ended(keep.other));
+  keep.fresh = false;
+  if (!known) keep.other = await timelineOf(other, signal);
   const timeline = keep.other;
   const turn = Math.min(at.turn, timeline.turns.at(-1)?.turn ?? 0);
   const [mine, their, differ] = await Promise.all([
@@ -36,11 +44,18 @@ export async function beside(view, keep) {
     h(
       "div",
       { class: "two" },
-      side("This run", view.id, view.timeline, at.turn, turnView(view, mine)),
+      side("This run", view.id, { ...view.timeline, status: view.task?.runs.find((one) => one.id === view.id)?.status }, at.turn, turnView(view, mine)),
       side("The other", other, timeline, turn, turnView(theirs, their)),
     ),
     differ && h("section", {}, h("h2", {}, "What the other has otherwise in its files"), changed(differ.changes)),
   );
+}
+
+/** A run's timeline, with what the queue knows of it. */
+export async function timelineOf(id, signal) {
+  const run = `/v1/runs/${encodeURIComponent(id)}`;
+  const [timeline, { status }] = await Promise.all([get(`${run}/timeline`, null, { signal }), get(run, null, { signal })]);
+  return { ...timeline, status };
 }
 
 async function lastRunOf(task, signal) {
@@ -73,7 +88,7 @@ function side(word, id, timeline, turn, shown) {
     "section",
     { class: "side-run", "aria-label": word },
     h("h2", {}, `${word}: `, h("a", { href: to.run(id, `?turn=${turn}`) }, `run ${short(id)}, turn ${turn}`)),
-    h("p", { class: "muted" }, state(timeline.standing === "not ended" ? "running" : timeline.standing), ` ${timeline.engine ?? ""} · ${timeline.turns.at(-1)?.turn ?? 0} turns · ${usd(row?.cost_so_far_nusd ?? 0)} so far`),
+    h("p", { class: "muted" }, state(standing(timeline, timeline.status)), ` ${timeline.engine ?? ""} · ${timeline.turns.at(-1)?.turn ?? 0} turns · `, cost(row?.cost_so_far_nusd ?? 0), " so far"),
     shown,
   );
 }

@@ -8,7 +8,9 @@ import { changed } from "./diff.js";
 export async function changes(view, keep) {
   if (!may.admin()) return empty("Contents of files are for administrators; the paths that a turn changed stand with the turn.");
   const { at, timeline, signal } = view;
-  const since = keep.since ?? "base";
+  const before = timeline.turns.filter((row) => row.turn < at.turn).map((row) => String(row.turn));
+  // A turn that was chosen at a later one may lie behind the one that is shown by now.
+  const since = ["base", "before", ...before].includes(keep.since) ? keep.since : "base";
   const from = since === "base" ? null : since === "before" ? Math.max(0, at.turn - 1) : Number(since);
   const answer = await get(`${view.run}/diff`, { from: from === null ? null : String(from), to: String(at.turn) }, { signal });
   const choose = h(
@@ -24,7 +26,7 @@ export async function changes(view, keep) {
     },
     option("base", "what it began from", since),
     option("before", "the turn before", since),
-    timeline.turns.filter((row) => row.turn < at.turn).map((row) => option(String(row.turn), `the end of turn ${row.turn}`, since)),
+    before.map((turn) => option(turn, `the end of turn ${turn}`, since)),
   );
   return h(
     "div",

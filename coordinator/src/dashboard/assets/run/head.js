@@ -2,28 +2,30 @@
 
 import { taskActs } from "../actions.js";
 import { may } from "../api.js";
-import { fill, h } from "../dom.js";
-import { about, running, said, since, span, usd } from "../format.js";
-import { fact, facts, idOf, state, stateOf } from "../parts.js";
+import { fill, h, refill } from "../dom.js";
+import { about, cost, running, said, since, span, usd } from "../format.js";
+import { fact, facts, idOf, standing, state, stateOf } from "../parts.js";
 import { to } from "../router.js";
-
-/** What the timeline says of a run, in the words of states. */
-const WORDS = { "not ended": "running" };
 
 export function head(place, view) {
   const top = h("div", { class: "head" });
   const banner = h("div", {});
   const about = h("div", { class: "run-facts" });
   fill(place, top, banner, about);
-  let drawn = "";
+  const drawn = new Map();
   let linked = "live";
+  // Each part alone, where what it tells of is another: an open menu does not shut at every turn.
+  const part = (place, of, make) => {
+    const sign = JSON.stringify(of);
+    if (drawn.get(place) === sign) return;
+    drawn.set(place, sign);
+    refill(place, make());
+  };
   const draw = () => {
-    const sign = JSON.stringify([view.timeline, view.task, view.at.turn, linked]);
-    if (sign === drawn) return;
-    drawn = sign;
-    fill(top, headOf(view, linked));
-    fill(banner, bannerOf(view));
-    fill(about, factsOf(view));
+    const { timeline, task, at } = view;
+    part(top, [timeline.standing, recordOf(view)?.status, task?.task, linked], () => headOf(view, linked));
+    part(banner, [timeline.standing, timeline.why, timeline.opens_at, timeline.opens_why, at.turn], () => bannerOf(view));
+    part(about, [timeline, task, at.turn], () => factsOf(view));
   };
   return {
     draw,
@@ -34,15 +36,22 @@ export function head(place, view) {
   };
 }
 
+/** What the queue knows of the run. */
+const recordOf = ({ id, task }) => task?.runs.find((one) => one.id === id);
+
 function headOf(view, linked) {
   const { timeline, task } = view;
-  const word = WORDS[timeline.standing] ?? timeline.standing;
   return [
     h("h1", {}, task ? said(task.task.spec.title || "untitled", 400) : "Run"),
-    state(word),
+    state(standing(timeline, recordOf(view)?.status)),
     linked === "lost" && h("span", { class: "tag" }, "not connected; tried again"),
-    h("div", { class: "acts" }, task && taskActs(task.task, view.again), exports(view)),
+    h("div", { class: "acts" }, task && newest(view), task && taskActs(task.task, view.again, view.id), exports(view)),
   ];
+}
+
+/** The way from an older run to the one whose result is judged. */
+function newest({ id, task: { task } }) {
+  return task.last_run && task.last_run !== id && h("a", { class: "button", href: to.run(task.last_run) }, "Newest run");
 }
 
 function exports(view) {
@@ -81,7 +90,7 @@ function factsOf(view) {
   const { timeline, task } = view;
   const now = timeline.turns.find((row) => row.turn === view.at.turn) ?? timeline.turns.at(-1);
   const all = timeline.turns.at(-1);
-  const run = task?.runs.find((one) => one.id === view.id);
+  const run = recordOf(view);
   const tokens = timeline.turns.reduce((sum, row) => sum + row.input_tokens + row.output_tokens, 0);
   const took = run?.started_at && run.ended_at && span(Date.parse(run.ended_at) - Date.parse(run.started_at));
   return facts(
@@ -92,7 +101,7 @@ function factsOf(view) {
     fact("Commit", timeline.commit && h("code", { title: timeline.commit }, timeline.commit.slice(0, 10))),
     fact("Begun", run?.started_at && since(run.started_at)),
     fact(run?.ended_at ? "Took" : "For", took || (run?.started_at && running(run.started_at))),
-    fact("Cost", all && (now === all ? usd(all.cost_so_far_nusd) : `${usd(now.cost_so_far_nusd)} up to turn ${now.turn}, ${usd(all.cost_so_far_nusd)} in all`)),
+    fact("Cost", all && (now === all || all.cost_so_far_nusd === 0 ? cost(all.cost_so_far_nusd) : `${usd(now.cost_so_far_nusd)} up to turn ${now.turn}, ${usd(all.cost_so_far_nusd)} in all`)),
     fact("Tokens", about(tokens)),
   );
 }

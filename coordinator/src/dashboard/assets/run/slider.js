@@ -2,7 +2,7 @@
 
 import { may, post } from "../api.js";
 import { dialog, field, news, alert } from "../dialogs.js";
-import { fill, h, svg } from "../dom.js";
+import { fill, h, refill, svg } from "../dom.js";
 import { plural } from "../format.js";
 import { failure } from "../pages/run.js";
 import { go, to } from "../router.js";
@@ -57,7 +57,7 @@ export function slider(place, view) {
     const wanted = JSON.stringify([row?.turn, row?.ended, view.task?.task.state]);
     if (wanted !== buttons) {
       buttons = wanted;
-      fill(acts, row && may.submit() && fromHere(view, row));
+      refill(acts, row && may.submit() && fromHere(view, row));
     }
   };
   return { draw };

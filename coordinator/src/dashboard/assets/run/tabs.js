@@ -1,8 +1,10 @@
 // What is shown of a run beneath its slider: one tab at a time, each fetched when it is looked at.
 
 import { isAbort } from "../api.js";
-import { fill, h } from "../dom.js";
-import { beside } from "./beside.js";
+import { fill, folds, h, refill, unfold } from "../dom.js";
+import { poll } from "../live.js";
+import { ended } from "../pages/run.js";
+import { beside, timelineOf } from "./beside.js";
 import { changes } from "./changes.js";
 import { files } from "./files.js";
 import { forks } from "./forks.js";
@@ -22,15 +24,11 @@ const TABS = [
 /** How long a turn is looked at before it is asked for. */
 const SETTLED_MS = 60;
 
-/** What of a pane is open and shut, by what stands in its line. */
-const folds = (pane) => new Map([...pane.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
+/** How long until what the coordinator did not answer is asked for again. */
+const AGAIN_MS = 3000;
 
-function unfold(pane, opened) {
-  for (const fold of pane.querySelectorAll("details")) {
-    const was = opened.get(fold.querySelector("summary")?.textContent);
-    if (was !== undefined) fold.open = was;
-  }
-}
+/** How often a run that stands beside this one, and goes on, is asked for. */
+const BESIDE_MS = 2000;
 
 export function tabs(place, view) {
   const buttons = TABS.map((tab) =>
@@ -53,7 +51,29 @@ export function tabs(place, view) {
   let asked = 0;
   let told = "";
   let before = new AbortController();
+  let watched = null;
+  let watching = new AbortController();
+  /** The other run goes on as well: it is asked for while one looks at it and it has not ended. */
+  const watch = () => {
+    const { other } = keep;
+    const wanted = view.at.tab === "beside" && view.at.with && other && !ended(other) ? other.run : null;
+    if (wanted === watched) return;
+    watched = wanted;
+    watching.abort();
+    watching = new AbortController();
+    if (wanted === null) return;
+    const ask = async (signal) => {
+      const timeline = await timelineOf(wanted, signal);
+      if (["head", "standing", "status"].every((of) => timeline[of] === keep.other?.[of])) return;
+      keep.other = timeline;
+      keep.fresh = true;
+      keep.rounds = (keep.rounds ?? 0) + 1;
+      draw();
+    };
+    poll(ask, { every: BESIDE_MS, later: true }, AbortSignal.any([view.signal, watching.signal]));
+  };
   const draw = async () => {
+    watch();
     const tab = TABS.find((one) => one.name === view.at.tab) ?? TABS[0];
     TABS.forEach((one, n) => {
       buttons[n].setAttribute("aria-selected", String(one === tab));
@@ -61,7 +81,8 @@ export function tabs(place, view) {
     });
     pane.setAttribute("aria-labelledby", `tab-${tab.name}`);
     const row = view.timeline.turns.find((one) => one.turn === view.at.turn);
-    const sign = JSON.stringify([tab.name, view.at, row, tab.name === "forks" && view.timeline.head]);
+    const other = tab.name === "beside" && [view.timeline.standing, keep.rounds];
+    const sign = JSON.stringify([tab.name, view.at, row, tab.name === "forks" && view.timeline.head, other]);
     if (sign === drawn) return;
     const fresh = JSON.parse(drawn || "[]")[0] !== tab.name;
     drawn = sign;
@@ -79,13 +100,18 @@ export function tabs(place, view) {
       const same = told === `${tab.name} ${view.at.turn}`;
       const opened = same ? folds(pane) : new Map();
       told = `${tab.name} ${view.at.turn}`;
-      fill(pane, shown);
+      refill(pane, shown);
       unfold(pane, opened);
+      watch();
     } catch (error) {
       if (isAbort(error) || mine !== asked) return;
       fill(pane, h("p", { class: "wrong", role: "alert" }, error.message));
       drawn = "";
       if (error.status === undefined) throw error;
+      // Of a run that has ended nothing else would draw it again once the coordinator is back.
+      if (error.status !== 0 && error.status < 500) return;
+      const timer = setTimeout(draw, AGAIN_MS);
+      signal.addEventListener("abort", () => clearTimeout(timer));
     }
   };
   return { draw };

@@ -370,8 +370,16 @@ fn settings() -> Vec<Option<String>> {
     SETTINGS.iter().map(|path| fs::read_to_string(path).ok()).collect()
 }
 
+/// Looks for survivors of a case.
+const LOOKS: usize = 4;
+
 /// Processes whose environment bears the mark that every call of this world is given.
 fn survivors(nonce: &str) -> Vec<i32> {
+    // One that goes from process to process may be between two of them while one look goes over the list.
+    (0..LOOKS).map(|_| survivors_now(nonce)).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn survivors_now(nonce: &str) -> Vec<i32> {
     let mark = regex::bytes::Regex::new(&format!("DOCKET_HOSTILE_CASE={nonce}")).unwrap();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {

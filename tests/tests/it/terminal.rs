@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     num::NonZeroU16,
     path::Path,
-    process::{Child, ExitStatus},
+    process::{Child, ExitStatus, Stdio},
     sync::{Arc, mpsc},
     time::Instant,
 };
@@ -21,8 +21,17 @@ use pty_process::{
 /// Chunks of output that wait to be looked at.
 const CHUNKS_MAX: usize = 1024;
 
+/// Where standard error goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Errors {
+    /// To the terminal.
+    Shown,
+    /// Nowhere: what stands on the terminal is standard output alone.
+    Elsewhere,
+}
+
 /// See the module.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     pty: Arc<Pty>,
     /// Held, so that the terminal can be looked at after its process has ended.
     pts: Option<Pts>,
@@ -30,23 +39,40 @@ pub(super) struct Terminal {
     output: mpsc::Receiver<Vec<u8>>,
     parser: vt100::Parser,
     /// All that was written to it.
-    pub(super) raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Terminal {
     /// Runs `docket ARGS` in `home` on a terminal of 80 columns and 24 rows.
-    pub(super) fn open(home: &Path, env: &[(&str, &str)], args: &[&str]) -> Result<Self> {
+    pub(crate) fn open(home: &Path, env: &[(&str, &str)], args: &[&str]) -> Result<Self> {
+        Self::open_sized(home, env, args, (80, 24), Errors::Shown)
+    }
+
+    /// The same on one of so many columns and rows.
+    pub(crate) fn open_sized(
+        home: &Path,
+        env: &[(&str, &str)],
+        args: &[&str],
+        (columns, rows): (u16, u16),
+        errors: Errors,
+    ) -> Result<Self> {
         let (pty, pts) = pty_process::blocking::open()?;
-        pty.resize(Size::new(24, 80))?;
-        let child = Command::new(docket())
+        pty.resize(Size::new(rows, columns))?;
+        // Whoever runs the tests may ignore signals, as `nohup` does, and a child would too.
+        let mut command = Command::new("env")
+            .arg("--default-signal=HUP,INT,QUIT,TERM")
+            .arg(docket())
             .args(args)
             .current_dir(home)
             .env_remove("NO_COLOR")
             .env_remove("DOCKET_URL")
             .env("TERM", "xterm")
             .env("DOCKET_HOME", home)
-            .envs(env.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))))
-            .spawn_borrowed(&pts)?;
+            .envs(env.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
+        if errors == Errors::Elsewhere {
+            command = command.stderr(Stdio::null());
+        }
+        let child = command.spawn_borrowed(&pts)?;
         let pty = Arc::new(pty);
         let (sender, output) = mpsc::sync_channel(CHUNKS_MAX);
         let reader = Arc::clone(&pty);
@@ -59,35 +85,37 @@ impl Terminal {
                 }
             }
         });
-        let parser = vt100::Parser::default();
+        let mut parser = vt100::Parser::default();
+        let cells = |count| NonZeroU16::new(count).context("a terminal has a size");
+        parser.screen_mut().set_size(cells(rows)?, cells(columns)?);
         Ok(Self { pty, pts: Some(pts), child, output, parser, raw: Vec::new() })
     }
 
     /// The screen as text, a line for each row.
-    pub(super) fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         let (_, columns) = self.parser.screen().size();
         self.parser.screen().rows(0, columns.get()).collect::<Vec<_>>().join("\n")
     }
 
     /// Its state beside the text.
-    pub(super) fn state(&self) -> &vt100::Screen {
+    pub(crate) fn state(&self) -> &vt100::Screen {
         self.parser.screen()
     }
 
     /// Types.
-    pub(super) fn press(&self, keys: &str) -> Result<()> {
+    pub(crate) fn press(&self, keys: &str) -> Result<()> {
         (&*self.pty).write_all(keys.as_bytes()).context("the terminal takes keys")
     }
 
     /// Makes it another size.
-    pub(super) fn resize(&mut self, columns: u16, rows: u16) -> Result<()> {
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) -> Result<()> {
         let cells = |count| NonZeroU16::new(count).context("a terminal has a size");
         self.parser.screen_mut().set_size(cells(rows)?, cells(columns)?);
         self.pty.resize(Size::new(rows, columns)).context("the terminal takes another size")
     }
 
     /// Takes output until the screen is as it should be.
-    pub(super) fn shows(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> Result<String> {
+    pub(crate) fn shows(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> Result<String> {
         let deadline = Instant::now() + LONG;
         loop {
             let screen = self.screen();
@@ -103,7 +131,7 @@ impl Terminal {
     }
 
     /// [`Self::shows`] for texts that must all be there.
-    pub(super) fn shows_all(&mut self, texts: &[&str]) -> Result<String> {
+    pub(crate) fn shows_all(&mut self, texts: &[&str]) -> Result<String> {
         self.shows(&format!("{texts:?}"), |screen| texts.iter().all(|text| screen.contains(text)))
     }
 
@@ -113,18 +141,67 @@ impl Terminal {
     }
 
     /// Whether typed keys are shown and taken line by line, as a shell wants them.
-    pub(super) fn is_cooked(&self) -> Result<bool> {
+    pub(crate) fn is_cooked(&self) -> Result<bool> {
         let flags = tcgetattr(self.pts.as_ref().context("open until dropped")?)?.local_flags;
         Ok(flags.contains(LocalFlags::ECHO | LocalFlags::ICANON))
     }
 
+    /// Waits for the end of the process, and gives that and [`Self::lines`], all of them.
+    pub(crate) fn finished(self) -> Result<(ExitStatus, Vec<String>)> {
+        let (status, lines, ..) = self.finished_with_screen()?;
+        Ok((status, lines))
+    }
+
+    /// The same, with all that was written, byte for byte, and what stands on the screen in the end.
+    pub(crate) fn finished_with_screen(mut self) -> Result<(ExitStatus, Vec<String>, String, String)> {
+        let deadline = Instant::now() + LONG;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if let Ok(chunk) = self.output.recv_timeout(std::time::Duration::from_millis(5)) {
+                self.take(&chunk);
+            }
+            if Instant::now() >= deadline {
+                bail!("it does not end; the screen is\n{}", self.screen());
+            }
+        };
+        // Whoever reads then comes to the end of what was written.
+        drop(self.pts.take());
+        while let Ok(chunk) = self.output.recv_timeout(LONG) {
+            self.take(&chunk);
+        }
+        let raw = String::from_utf8_lossy(&self.raw).into_owned();
+        Ok((status, self.lines(), raw, self.screen()))
+    }
+
+    /// All that was written to it as lines, without colours and with nothing but text; after the end of the process.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.raw).replace('\r', "");
+        let mut out = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("\u{1b}[") {
+            out.push_str(before);
+            let end = after.find(|c: char| c.is_ascii_alphabetic()).map_or(after.len(), |at| at + 1);
+            rest = &after[end..];
+        }
+        out.push_str(rest);
+        out.lines().map(ToOwned::to_owned).collect()
+    }
+
+    /// Whether it is as it was before a program took it.
+    pub(crate) fn is_given_back(&self) -> Result<bool> {
+        let state = self.state();
+        Ok(!state.alternate_screen() && !state.hide_cursor() && self.is_cooked()?)
+    }
+
     /// Sends a signal to the process.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         send(self.child.id().cast_signed(), signal);
     }
 
     /// Waits for the end of the process, and takes the rest of what it wrote.
-    pub(super) fn ended(&mut self) -> Result<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + LONG;
         loop {
             if let Some(status) = self.child.try_wait()? {

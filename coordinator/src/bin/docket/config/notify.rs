@@ -1,0 +1,336 @@
+//! Settings of those who are told of what needs them: `[[notify]]`. Secrets are read where they are used, and shown
+//! nowhere.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use docket_schema::{
+    ids::QueueName,
+    system::{NotificationKind, is_target},
+};
+use docket_worker::secret::Secret;
+use toml::{Table, Value};
+use url::Url;
+
+use super::plain;
+
+/// What can be said of one.
+const KEYS: [&str; 13] = [
+    "name",
+    "url",
+    "secret",
+    "secret_env",
+    "secret_file",
+    "command",
+    "on",
+    "queues",
+    "batches",
+    "timeout_ms",
+    "attempts_max",
+    "retry_first_ms",
+    "retry_most_ms",
+];
+
+/// Most targets: each has a task of its own.
+const TARGETS_MAX: usize = 50;
+/// Bytes that a secret may have, as the specification of Standard Webhooks asks for.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+/// What a secret may be.
+pub(crate) const SECRET: &str = "whsec_ and the base64 of 24 to 64 bytes, as `echo whsec_$(head -c 32 /dev/urandom | base64)` makes one; \
+                      of several, to change them, the first is the newest";
+
+/// Somebody who is told.
+#[derive(Debug, Clone)]
+pub(crate) struct NotifyTarget {
+    /// Its name.
+    pub(crate) name: String,
+    /// How it is reached.
+    pub(crate) to: To,
+    /// Of what it is told.
+    pub(crate) on: Vec<NotificationKind>,
+    /// Of these queues alone.
+    pub(crate) queues: Vec<QueueName>,
+    /// Of these batches alone.
+    pub(crate) batches: Vec<String>,
+    /// How long an attempt may take.
+    pub(crate) timeout_ms: u64,
+    /// Attempts.
+    pub(crate) attempts_max: u32,
+    /// The wait after the first.
+    pub(crate) retry_first_ms: u64,
+    /// The longest wait.
+    pub(crate) retry_most_ms: u64,
+}
+
+/// How it is reached.
+#[derive(Debug, Clone)]
+pub(crate) enum To {
+    /// By a signed request.
+    Webhook {
+        /// Where to.
+        url: Url,
+        /// What it is signed with.
+        secret: SecretAt,
+    },
+    /// By running this program.
+    Command {
+        /// Its absolute path.
+        program: PathBuf,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+}
+
+/// Where secrets are.
+#[derive(Debug, Clone)]
+pub(crate) enum SecretAt {
+    /// Here.
+    Here(Vec<Secret>),
+    /// In a variable of the environment.
+    Env(String),
+    /// In a file.
+    File(PathBuf),
+}
+
+/// A secret's bytes.
+pub(crate) fn key_of(text: &str) -> Option<Vec<u8>> {
+    let bytes = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
+    SECRET_BYTES.contains(&bytes.len()).then_some(bytes)
+}
+
+/// Several secrets, one beside the other.
+pub(crate) fn secrets_in(text: &str) -> Option<Vec<Secret>> {
+    let parts: Vec<&str> = text.split([',', ' ', '\t', '\r', '\n']).filter(|part| !part.is_empty()).collect();
+    let good = !parts.is_empty() && parts.iter().all(|part| key_of(part).is_some());
+    good.then(|| parts.into_iter().filter_map(Secret::new).collect())
+}
+
+impl NotifyTarget {
+    /// What must not be shown of it, as far as it is at hand.
+    pub(super) fn hidden(&self) -> Vec<String> {
+        let To::Webhook { secret, .. } = &self.to else { return Vec::new() };
+        match secret {
+            SecretAt::Here(secrets) => secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
+            SecretAt::Env(name) => std::env::var(name).into_iter().collect(),
+            SecretAt::File(_) => Vec::new(),
+        }
+    }
+}
+
+/// Reads `[[notify]]`.
+///
+/// # Errors
+/// The setting that is wrong, and what it must be; never its value, which may be a secret.
+pub(super) fn read(value: Value) -> Result<Vec<NotifyTarget>, String> {
+    let Value::Array(rows) = value else {
+        return Err("`notify` must be written as [[notify]], once for each target".to_owned());
+    };
+    if rows.len() > TARGETS_MAX {
+        return Err(format!("there are {} [[notify]]; {TARGETS_MAX} are the most", rows.len()));
+    }
+    let mut names = BTreeSet::new();
+    let mut targets = Vec::new();
+    for (nth, row) in rows.into_iter().enumerate() {
+        let Value::Table(row) = row else {
+            return Err("`notify` must be written as [[notify]], once for each target".to_owned());
+        };
+        let name = row.get("name").and_then(Value::as_str).filter(|name| is_target(name));
+        let Some(name) = name.map(str::to_owned) else {
+            return Err(format!(
+                "`name` of [[notify]] number {} is not a name: letters, digits, `.`, `_`, `-`, at most 64",
+                nth + 1
+            ));
+        };
+        if !names.insert(name.clone()) {
+            return Err(format!("two [[notify]] have the name `{name}`; each needs its own"));
+        }
+        targets.push(one(name.clone(), row).map_err(|message| format!("[[notify]] `{name}`: {message}"))?);
+    }
+    Ok(targets)
+}
+
+fn one(name: String, row: Table) -> Result<NotifyTarget, String> {
+    if let Some(unknown) = row.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(format!("there is no setting `{unknown}`; there are {}", KEYS.join(", ")));
+    }
+    let number = |key: &str, default: u64, range: std::ops::RangeInclusive<u64>| {
+        let Some(value) = row.get(key) else { return Ok(default) };
+        let read = plain(value).and_then(|text| text.replace('_', "").parse().ok());
+        let wrong = || format!("`{key}` is not a whole number from {} to {}", range.start(), range.end());
+        read.filter(|read| range.contains(read)).ok_or_else(wrong)
+    };
+    let (first, most) = (
+        number("retry_first_ms", 5000, 100..=86_400_000)?,
+        number("retry_most_ms", 4 * 3_600_000, 100..=86_400_000)?,
+    );
+    if first > most {
+        return Err("`retry_first_ms` is above `retry_most_ms`; lower it or raise the other".to_owned());
+    }
+    let on = match row.get("on") {
+        None => NotificationKind::WANTED.to_vec(),
+        Some(_) => list(&row, "on", "kinds: task.blocked, task.failed, batch.finished, budget.spent")?,
+    };
+    Ok(NotifyTarget {
+        to: to(&row)?,
+        on,
+        queues: list(&row, "queues", "names of queues (letters, digits, . _ -)")?,
+        batches: list(&row, "batches", "names of batches, or their ids")?,
+        timeout_ms: number("timeout_ms", 10_000, 100..=600_000)?,
+        attempts_max: u32::try_from(number("attempts_max", 10, 1..=100)?).unwrap_or(1),
+        retry_first_ms: first,
+        retry_most_ms: most,
+        name,
+    })
+}
+
+/// A list of what can be read from text; empty where it is not there.
+fn list<T: std::str::FromStr>(row: &Table, key: &str, allowed: &str) -> Result<Vec<T>, String> {
+    let Some(value) = row.get(key) else { return Ok(Vec::new()) };
+    let wrong = || format!("`{key}` is not a list of {allowed}");
+    let items = value.as_array().filter(|items| !items.is_empty()).ok_or_else(wrong)?;
+    let texts = items.iter().map(Value::as_str).map(|text| text.filter(|text| !text.is_empty()));
+    texts.map(|text| text.and_then(|text| text.parse().ok()).ok_or_else(wrong)).collect()
+}
+
+fn to(row: &Table) -> Result<To, String> {
+    let has = |key: &str| row.contains_key(key);
+    let secrets = ["secret", "secret_env", "secret_file"].into_iter().filter(|key| has(key)).count();
+    match (row.get("url"), row.get("command")) {
+        (Some(url), None) => {
+            if secrets != 1 {
+                return Err(format!(
+                    "a `url` needs one of `secret`, `secret_env`, `secret_file`: receivers know docket by its \
+                     signature. A secret is {SECRET}"
+                ));
+            }
+            Ok(To::Webhook { url: address(url)?, secret: secret(row)? })
+        }
+        (None, Some(command)) => {
+            if secrets > 0 {
+                return Err("a `command` takes no secret: it is run by docket itself".to_owned());
+            }
+            program(command)
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            Err("give `url` with a secret, or `command`: one of them".to_owned())
+        }
+    }
+}
+
+fn address(value: &Value) -> Result<Url, String> {
+    let wrong = || {
+        "`url` is not an address as https://hooks.example/docket: http or https, without user or password, \
+         without #"
+            .to_owned()
+    };
+    let url: Url = value.as_str().ok_or_else(wrong)?.parse().map_err(|_| wrong())?;
+    let good = matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.fragment().is_none();
+    if good { Ok(url) } else { Err(wrong()) }
+}
+
+fn secret(row: &Table) -> Result<SecretAt, String> {
+    if let Some(value) = row.get("secret") {
+        let texts = match value {
+            Value::String(text) => secrets_in(text),
+            Value::Array(items) => plain(&Value::Array(items.clone())).and_then(|text| secrets_in(&text)),
+            _ => None,
+        };
+        return texts.map(SecretAt::Here).ok_or_else(|| format!("`secret` is not {SECRET}"));
+    }
+    if let Some(value) = row.get("secret_env") {
+        let legal =
+            |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let name = value.as_str().filter(legal);
+        let wrong = || "`secret_env` is not the name of an environment variable".to_owned();
+        return name.map(|name| SecretAt::Env(name.to_owned())).ok_or_else(wrong);
+    }
+    let path = row.get("secret_file").and_then(Value::as_str).map(PathBuf::from);
+    let path = path.filter(|path| path.is_absolute());
+    path.map(SecretAt::File).ok_or_else(|| "`secret_file` is not the absolute path of a file".to_owned())
+}
+
+fn program(value: &Value) -> Result<To, String> {
+    let wrong = || {
+        "`command` is not a list of a program's absolute path and its arguments, as [\"/usr/local/bin/page\", \
+         \"--docket\"]; no shell reads it"
+            .to_owned()
+    };
+    let words = value.as_array().ok_or_else(wrong)?.iter().map(Value::as_str);
+    let words: Vec<&str> = words.collect::<Option<_>>().ok_or_else(wrong)?;
+    let (program, args) = words.split_first().ok_or_else(wrong)?;
+    let program = PathBuf::from(program);
+    if !program.is_absolute() || words.iter().any(|word| word.contains('\0')) {
+        return Err(wrong());
+    }
+    Ok(To::Command { program, args: args.iter().map(ToString::to_string).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    fn read_all(text: &str) -> Result<Vec<NotifyTarget>, String> {
+        let mut table: Table = text.parse().expect("TOML");
+        read(table.remove("notify").expect("it is there"))
+    }
+
+    #[test]
+    fn targets_are_read_with_what_is_usual() {
+        let text = format!(
+            "[[notify]]\nname = \"ops\"\nurl = \"https://h.example/x\"\nsecret = [\"{GOOD}\", \"{GOOD}\"]\n\
+             on = [\"task.failed\"]\nqueues = [\"ci\"]\nbatches = [\"nightly\"]\n\
+             [[notify]]\nname = \"page\"\ncommand = [\"/bin/page\", \"now\"]\nattempts_max = 2\n"
+        );
+        let targets = read_all(&text).expect("legal");
+        let [ops, page] = &targets[..] else { panic!("{targets:?}") };
+        let To::Webhook { secret: SecretAt::Here(secrets), .. } = &ops.to else { panic!("{ops:?}") };
+        assert_eq!((secrets.len(), &ops.on[..]), (2, &[NotificationKind::TaskFailed][..]));
+        assert_eq!((ops.attempts_max, ops.timeout_ms, ops.retry_first_ms), (10, 10_000, 5000));
+        assert_eq!((page.on.len(), page.attempts_max), (4, 2));
+        assert_eq!(ops.hidden(), [GOOD, GOOD]);
+        assert!(!format!("{targets:?}").contains("MfKQ9"), "no secret is shown");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_shown() {
+        let hook = format!("name = \"a\"\nurl = \"https://h.example\"\nsecret = \"{GOOD}\"\n");
+        for (text, words) in [
+            ("[notify]\nname = \"a\"\n".to_owned(), "[[notify]]"),
+            ("[[notify]]\nurl = \"https://h.example\"\n".to_owned(), "`name` of [[notify]] number 1"),
+            (format!("[[notify]]\n{hook}[[notify]]\n{hook}"), "two [[notify]] have the name `a`"),
+            (format!("[[notify]]\n{hook}on = [\"task.praised\"]\n"), "`on` is not a list of kinds: task.blocked"),
+            (format!("[[notify]]\n{hook}on = []\n"), "`on` is not a list"),
+            (format!("[[notify]]\n{hook}colour = 1\n"), "there is no setting `colour`; there are name, url"),
+            (format!("[[notify]]\n{hook}timeout_ms = 1\n"), "`timeout_ms` is not a whole number from 100"),
+            (format!("[[notify]]\n{hook}retry_first_ms = 5000000\nretry_most_ms = 100\n"), "above `retry_most_ms`"),
+            (format!("[[notify]]\n{hook}command = [\"/bin/x\"]\n"), "one of them"),
+            ("[[notify]]\nname = \"a\"\n".to_owned(), "one of them"),
+            ("[[notify]]\nname = \"a\"\nurl = \"https://h.example\"\n".to_owned(), "`secret_env`"),
+            (
+                "[[notify]]\nname = \"a\"\nurl = \"https://u:hunter2hunter2@h.example\"\nsecret_env = \"X\"\n".to_owned(),
+                "`url` is not an address",
+            ),
+            ("[[notify]]\nname = \"a\"\nurl = \"ftp://h\"\nsecret_env = \"X\"\n".to_owned(), "`url` is not an address"),
+            (
+                "[[notify]]\nname = \"a\"\nurl = \"https://h\"\nsecret = \"hunter2hunter2\"\n".to_owned(),
+                "`secret` is not whsec_",
+            ),
+            ("[[notify]]\nname = \"a\"\nurl = \"https://h\"\nsecret = \"whsec_aGk=\"\n".to_owned(), "24 to 64 bytes"),
+            ("[[notify]]\nname = \"a\"\nurl = \"https://h\"\nsecret_env = \"A B\"\n".to_owned(), "`secret_env` is not"),
+            ("[[notify]]\nname = \"a\"\nurl = \"https://h\"\nsecret_file = \"x\"\n".to_owned(), "`secret_file` is not"),
+            ("[[notify]]\nname = \"a\"\ncommand = \"echo hi\"\n".to_owned(), "`command` is not a list"),
+            ("[[notify]]\nname = \"a\"\ncommand = [\"echo\"]\n".to_owned(), "absolute path"),
+            ("[[notify]]\nname = \"a\"\ncommand = [\"/bin/x\"]\nsecret_env = \"X\"\n".to_owned(), "takes no secret"),
+        ] {
+            let message = read_all(&text).expect_err(&text);
+            assert!(message.contains(words), "{text}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The commands in the examples of a help text, word by word as a shell would take them.
+
+/// Each command of docket that stands there.
+pub(super) fn commands(examples: &str) -> Vec<Vec<String>> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in examples.lines() {
+        // The next paragraph is no example.
+        let Some(line) = line.strip_prefix("  ") else { break };
+        match lines.last_mut() {
+            // What is indented further goes on with the line before it.
+            Some(last) if line.starts_with("  ") => {
+                last.push(' ');
+                last.push_str(line.trim());
+            }
+            Some(_) | None => lines.push(line.to_owned()),
+        }
+    }
+    lines.iter().flat_map(|line| of_line(line)).collect()
+}
+
+/// A line cut at what joins commands, and at the words that explain it; the parts that are commands of docket.
+fn of_line(line: &str) -> Vec<Vec<String>> {
+    let mut parts: Vec<Vec<String>> = vec![Vec::new()];
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(mark), c) if c == mark => quote = None,
+            (Some(_), c) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '|' | '&' | ';' | '<' | '>' | '(' | ')') => {
+                parts.last_mut().expect("never empty").extend(word.take());
+                parts.push(Vec::new());
+            }
+            (None, ' ') => {
+                parts.last_mut().expect("never empty").extend(word.take());
+                // Behind two blanks, or a hash, a person is spoken to.
+                if matches!(chars.peek(), Some(' ' | '#')) {
+                    break;
+                }
+            }
+            (None, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    parts.last_mut().expect("never empty").extend(word);
+    let begins = |part: Vec<String>| {
+        let at = part.iter().position(|word| word == "docket")?;
+        // Another program may be told how docket is started.
+        let is_env = |word: &String| word.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+        let rest = part.iter().skip(at);
+        part[..at].iter().all(is_env).then(|| rest.cloned().collect())
+    };
+    parts.into_iter().filter_map(begins).collect()
+}
+
+#[test]
+fn a_line_is_taken_apart_as_a_shell_would() {
+    let words = |line: &str| commands(&format!("  {line}\n"));
+    assert_eq!(
+        words("docket ps --json | jq -r 'select(.a == \"b\") | .id'"),
+        [vec!["docket", "ps", "--json"]]
+    );
+    assert_eq!(
+        words("A=1 docket a \"b c\" && docket d > e   says"),
+        [vec!["docket", "a", "b c"], vec!["docket", "d"]]
+    );
+    assert!(words("ps | xargs -n 1 docket why; claude mcp add docket -- docket mcp").is_empty());
+    assert_eq!(words("X=$(docket token list) # why"), [vec!["docket", "token", "list"]]);
+    assert_eq!(words("docket run --base-url \"\" x"), [vec!["docket", "run", "--base-url", "", "x"]]);
+    assert_eq!(
+        commands("  docket a\n      --long b\n  docket c\nMore.\n  docket d\n"),
+        [vec!["docket", "a", "--long", "b"], vec!["docket", "c"]]
+    );
+}

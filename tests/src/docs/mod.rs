@@ -1,0 +1,13 @@
+//! The documentation as a test sees it: pages taken apart into what a reader runs, played in a shell on the real binary,
+//! and links that must lead somewhere.
+//!
+//! What stands in a page is what runs, to the byte. What a page needs around it (a repository, a model's provider, a
+//! database) is the test's to set up.
+
+mod links;
+mod page;
+mod play;
+
+pub use links::{Pages, broken_links};
+pub use page::{Act, Block, Page, PageError};
+pub use play::{Room, play};
