@@ -30,6 +30,8 @@ pub struct WorkerOptions {
     pub failpoints: Vec<Failpoint>,
     /// A run process without progress for so long hangs; none = as usual, many minutes.
     pub hang_ms: Option<u64>,
+    /// Whether it runs the checks of a run's base, as a worker does by itself.
+    pub base_checks: bool,
     /// Its `docket.toml`.
     pub settings: String,
     /// Its token; none = the coordinator's own, an administrator's.
@@ -45,6 +47,7 @@ impl Default for WorkerOptions {
             queue: None,
             failpoints: Vec::new(),
             hang_ms: None,
+            base_checks: false,
             settings: String::new(),
             token: None,
             env: Vec::new(),
@@ -167,6 +170,10 @@ async fn launch(home: &Path, post: &Post, options: &WorkerOptions) -> Result<Pro
         // The model server of tests wants its key, wherever it listens.
         ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
     ];
+    // Checks of the base are an event of every run: suites that count events or checks say whether they want them.
+    if !options.base_checks {
+        env.push(("DOCKET_BASE_CHECKS", "false".as_ref()));
+    }
     env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
     env.extend(options.env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))));
     let slots = options.slots.to_string();

@@ -69,8 +69,9 @@ async fn a_backlog_is_told_by_what_it_cost_and_how_it_went() -> Result<()> {
         let flags = ["--batch", "todo", "--repo", repo, "--model", "scripted:s", "--script", script];
         docket(&[&["import", file][..], &flags].concat()).await?.ok()?;
     }
-    let settings = "[run]\nbase_checks = true\nauto_lint = false\n".to_owned();
-    let worker = Worker::start(&coordinator, &WorkerOptions { settings, ..WorkerOptions::default() }).await?;
+    let settings = "[run]\nauto_lint = false\n".to_owned();
+    let options = WorkerOptions { settings, base_checks: true, ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
     let waited = docket(&["batch", "todo", "--wait"]).await?;
     ensure!(waited.code() == Some(0), "{waited:?} {}", worker.tail());
 
@@ -164,9 +165,8 @@ async fn checks_before_the_work_leave_no_trace_wherever_their_process_dies() -> 
              [[turns]]\ntext = \"Done.\"\n",
         )?;
         let fail = |when| Failpoint { seq: 2, when, epoch: 1, whom: FailWhom::Run };
-        let settings = "[run]\nbase_checks = true\n".to_owned();
         let options = WorkerOptions {
-            settings,
+            base_checks: true,
             failpoints: when.map(fail).into_iter().collect(),
             ..WorkerOptions::default()
         };

@@ -17,6 +17,10 @@ use super::trusted::{TrustedError, TrustedOutput, TrustedSpec, run_trusted};
 /// to be read in parts.
 pub const GIT_OUTPUT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// The largest listing of a tree, in bytes: some million files at a hundred bytes each. A few hundred bytes of trees within
+/// trees can name more paths than any disk holds, so that a listing ends long before git's own answer would.
+pub const GIT_LISTING_BYTES_MAX: usize = 128 * 1024 * 1024;
+
 /// Long enough to fetch a large history over a slow link, short enough that a dead remote frees its slot.
 pub const GIT_TIMEOUT: Duration = Duration::from_secs(600);
 

@@ -20,8 +20,8 @@ pub use child::{
     ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, Lifeline, PAYLOAD_BYTES_MAX, start_child,
 };
 pub use git::{
-    GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, Ssh, git_spec, remote_spec, run_git, serving_command,
-    settings_env,
+    GIT_LISTING_BYTES_MAX, GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, Ssh, git_spec, remote_spec, run_git,
+    serving_command, settings_env,
 };
 pub use hook::{HOOK_OUTPUT_BYTES_MAX, HookEnd, run_hook};
 pub use traces::leave_no_traces;

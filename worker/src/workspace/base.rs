@@ -266,7 +266,7 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
 }
 
 async fn list(own: &GitDir, commit: &str) -> Result<Vec<Listed>, PinError> {
-    let output = own.run(&["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit], Vec::new()).await?;
+    let output = own.listing(commit).await?;
     let lines = output.split(|b| *b == 0).filter(|line| !line.is_empty());
     let listed: Option<Vec<Listed>> = lines.map(parse_listed).collect();
     Ok(listed.ok_or(GitCallError::Answer { verb: "ls-tree", what: "a line of another form" })?)

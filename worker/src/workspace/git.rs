@@ -14,7 +14,8 @@ use std::{
 };
 
 use crate::process::{
-    GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git, run_trusted, settings_env,
+    GIT_LISTING_BYTES_MAX, GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git,
+    run_trusted, settings_env,
 };
 
 /// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
@@ -138,6 +139,23 @@ impl GitDir {
         stdin: Vec<u8>,
     ) -> Result<Vec<u8>, GitCallError> {
         run_at(&self.dir, args, env, stdin).await
+    }
+
+    /// All of the tree of `commit`: what `ls-tree` says of it, an entry each, ended by a zero.
+    ///
+    /// # Errors
+    /// As [`GitDir::run`]; more than [`GIT_LISTING_BYTES_MAX`].
+    pub(super) async fn listing(&self, commit: &str) -> Result<Vec<u8>, GitCallError> {
+        let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit];
+        let spec = git_spec(&args, &self.dir, &environment(&self.dir, &[]), Vec::new());
+        let output = match spec {
+            Ok(spec) => {
+                let bounded = TrustedSpec { stdout_bytes_max: GIT_LISTING_BYTES_MAX, ..spec };
+                run_trusted(bounded).await.map_err(GitError::Run)
+            }
+            Err(error) => Err(error),
+        };
+        answered(&args, output)
     }
 
     /// Reads the contents of `objects` (name and expected size), in order, calling `each` with the position

@@ -116,7 +116,8 @@ impl Default for DeliverySettings {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            run: RunSettings::default(),
+            // What failed before a run began is known of every run (E10).
+            run: RunSettings { base_checks: true, ..RunSettings::default() },
             model: None,
             explore_model: None,
             fallback_model: None,

@@ -120,13 +120,29 @@ role = "reviewer"
 text = '{"verdict": "continue", "reason": "made"}'
 "#;
 
-/// A file that is made by a second try, a command that adds to a file, the difference, a verdict.
+/// A file that is made by a second try, a command that adds to a file, the difference, a verdict that rejects it; then a
+/// second plan, and a verdict that accepts.
 const ARCHITECT: &str = r#"
+[[talks]]
+role = "architect"
+opening_contains = "asked again"
+[[talks.turns]]
+text = '''{"actions": [{"kind": "edit", "file": "made.txt", "description": "mend it"}]}'''
 [[talks]]
 role = "architect"
 [[talks.turns]]
 text = '''{"actions": [{"kind": "edit", "file": "made.txt", "description": "make it"},
  {"kind": "command", "cmd": "cat made.txt >> log.txt"}]}'''
+[[talks]]
+role = "coder"
+opening_contains = "mend it"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: made.txt
+-made
++mended
+*** End Patch"""
 [[talks]]
 role = "coder"
 opening_contains = "could not be applied"
@@ -147,34 +163,57 @@ text = """
 *** End Patch"""
 [[talks]]
 role = "verifier"
+opening_contains = "+mended"
 [[talks.turns]]
 text = '{"verdict": "accept", "reason": "it is there"}'
+[[talks]]
+role = "verifier"
+[[talks.turns]]
+text = '{"verdict": "reject", "reason": "it is made, and was to be mended"}'
 "#;
 
-/// One round: a command that adds to a file, a test of it, checks of what the tester says, the end.
+/// A coder that says it is not done: a round that cannot be finished. Then a second from the coder on, and the end. Each round
+/// has a command that adds to a file, a test of it, and checks of what the tester says.
 fn team() -> String {
     let command = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
+    let brief =
+        |words: &str| format!(r#"{{"action": "hand_over", "brief": "{words}", "results": ["task"]}}"#);
+    let again = r#"{"action": "again", "reason": "a half is lacking", "from": "coder"}"#;
+    let passed = r#"{"outcome": "passed", "summary": "it is there once"}"#;
+    let (half, whole) =
+        (r#"{"done": false, "summary": "a half"}"#, r#"{"done": true, "summary": "the other half"}"#);
     [
+        talk("orchestrator", "It cannot be finished", &[again]),
         talk("orchestrator", "All roles have spoken", &[r#"{"action": "finish", "summary": "added"}"#]),
-        talk(
-            "orchestrator",
-            "",
-            &[r#"{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}"#],
-        ),
-        talk("coder", "", &[&command("echo once >> log.txt"), r#"{"done": true, "summary": "added"}"#]),
-        talk(
-            "tester",
-            "",
-            &[&command("grep -c once log.txt"), r#"{"outcome": "passed", "summary": "it is there once"}"#],
-        ),
+        talk("orchestrator", "Round 2 of", &[&brief("Do the rest.")]),
+        talk("orchestrator", "", &[&brief("Do your part.")]),
+        talk("coder", "Do the rest.", &[&command("echo twice >> log.txt"), whole]),
+        talk("coder", "", &[&command("echo once >> log.txt"), half]),
+        talk("tester", "", &[&command("grep -c once log.txt"), passed]),
         idle_team(),
     ]
     .concat()
 }
 
-/// A plan, a file that is made, a command that adds to another: two files, which a reviewer looks at. The runtime's own
-/// calls, the check and each card are boundaries as well.
+/// A plan, a file that is made, a command that adds to another: two files, which a reviewer looks at, and sends back; then the
+/// change of one, and a second look. The runtime's own calls, the checks and each card are boundaries as well.
 const SOP: &str = r#"
+[[talks]]
+role = "builder"
+opening_contains = "must be mended before the task may end"
+[[talks.turns]]
+calls = [
+  { name = "read_file", args = { path = "made.txt" } },
+  { name = "edit_file", args = { path = "made.txt", edits = [{ search = "made", replace = "mended" }] } },
+  { name = "diff_card", args = { rationale = "the review wants it" } },
+]
+[[talks]]
+role = "reviewer"
+opening_contains = "+mended"
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "mended" } }]
 [[talks]]
 role = "planner"
 [[talks.turns]]
@@ -190,9 +229,7 @@ calls = [
 [[talks]]
 role = "reviewer"
 [[talks.turns]]
-calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [] } }]
-[[talks.turns]]
-calls = [{ name = "complete_task", args = { summary = "made" } }]
+calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [], must_change = ["made.txt was to be mended"] } }]
 "#;
 
 /// Epochs under which a coordinator may die: one, and some for a machine that stands still.

@@ -138,6 +138,9 @@ async fn under_a_policy_that_denies_the_rest_sop_and_architect_reach_an_end() ->
             _ => played.outcome.starts_with("blocked: ") && played.outcome.contains("policy does not allow"),
         };
         ensure!(told && played.outcome.contains("default"), "{engine}: {}", played.outcome);
+        if engine == "sop" {
+            played.kept("sop-preflight").await?;
+        }
         // Reading alone: the change is refused, and the run ends all the same.
         let played = play_under(engine, &script, &only("\"read_file\"").replace("\"sed *\", ", "")).await?;
         ensure!(played.outcome != "succeeded", "{engine}: {}", played.outcome);

@@ -47,7 +47,8 @@ fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String>
         return Ok(out);
     }
     stays(&path, "deleted")?;
-    // Bound to what was read, where it was: somebody else's change is looked at before it goes.
+    // Bound to what was read, where it was: somebody else's change is looked at before it goes. What nobody read is no part of
+    // the proposal, as little as what a folder holds; the snapshot before this call keeps both.
     if let Some(read) = context.read_set.get(&path)
         && meta.is_file()
         && load(context.root, &path).is_ok_and(|now| now.hash != *read)

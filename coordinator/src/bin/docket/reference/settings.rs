@@ -119,7 +119,7 @@ pub(super) const ABOUT: &[(&str, &str, Default)] = &[
     (
         "run.base_checks",
         "run the final checks once before a run changes anything, so that regressions and rework are known; runs on one tree share the result for a day",
-        Text("false"),
+        Text("true"),
     ),
     (
         "run.complexity",
