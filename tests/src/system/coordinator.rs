@@ -29,7 +29,7 @@ use super::{
 /// How long a lease lasts without a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseTime {
-    /// One second (a heartbeat each third of it): for tests that wait for takeovers.
+    /// One and a half seconds (a heartbeat each third of it): for tests that wait for takeovers.
     Short,
     /// Four seconds: for tests that wait for one takeover and count what is done again, on a machine that
     /// may stand still for a second.
@@ -42,7 +42,7 @@ impl LeaseTime {
     /// In milliseconds.
     pub const fn ms(self) -> u64 {
         match self {
-            Self::Short => 1000,
+            Self::Short => 1500,
             Self::Patient => 4000,
             Self::Usual => 30_000,
         }
