@@ -258,7 +258,7 @@ impl Undisturbed {
         let mut crashes = Vec::new();
         for (nth, seq) in self.seqs.iter().enumerate() {
             // A kill on PostgreSQL takes three times as long: it has every third append.
-            let left_out = cluster.is_some() && (nth + turn) % 3 != 0;
+            let left_out = cluster.is_some() && !(nth + turn).is_multiple_of(3);
             for (side, when) in sides.into_iter().enumerate().filter(|_| !left_out) {
                 let victim = if (nth + side) % 2 == store { Victim::Run } else { Victim::Supervisor };
                 crashes.push((victim, *seq, when));
