@@ -28,8 +28,11 @@ async fn blobs(run: &Export) -> Result<MemoryBlobs> {
 
 /// Every decision derived again and every request rendered again are the recorded ones.
 pub(super) async fn verifies(run: &Export) -> Result<()> {
-    let verified = replay::verify(&run.history(), &Material::new(blobs(run).await?)).await?;
-    ensure!(verified.decisions > 0 && verified.requests > 0, "nothing was compared: {verified:?}");
+    let history = run.history();
+    let verified = replay::verify(&history, &Material::new(blobs(run).await?)).await?;
+    // A run that ends before it asks a model has decisions alone.
+    let asks = history.iter().any(|event| event.kind == "ModelRequested");
+    ensure!(verified.decisions > 0 && (verified.requests > 0 || !asks), "nothing was compared: {verified:?}");
     Ok(())
 }
 
