@@ -400,8 +400,8 @@ mod tests {
         }
         let test = "import time\n\ndef helper():\n    time.sleep(60)\n\ndef test_slow():\n    helper()\n";
         let mut w = Workspace::new(&[("test_x.py", test)]);
-        // Of which a start of pytest on a busy machine takes some.
-        w.settings.command_timeout_ms_max = 10_000;
+        // Of which a start of pytest on a busy machine takes more than ten.
+        w.settings.command_timeout_ms_max = 30_000;
         let out = w.call(NAME, json!({}));
         assert!(out.facts.timed_out, "{}", out.text());
         let text = out.text();
