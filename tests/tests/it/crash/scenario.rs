@@ -21,7 +21,7 @@ const EPOCHS_MAX: u64 = 4;
 
 /// At most one in so many scenarios may lose a lease because the machine stood still: were it more,
 /// leases would be lost for a reason.
-const STALLS_PART: usize = 5;
+const STALLS_PART: usize = 8;
 
 /// Between two looks at a run that goes its way.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
