@@ -2,7 +2,8 @@
 //
 // Told by one line of JSON on standard input: `{ url, tokens: { admin, read }, tasks, only, chromium }`. With
 // DOCKET_SCREENSHOTS, pictures go into that folder. With DOCKET_UI_ASSETS, the files of that folder take the place of
-// those in the binary, so that they can be tried without a build. Exit code 3 = no browser is here.
+// those in the binary, so that they can be tried without a build. With DOCKET_UI_SLOW=N, pages run N times slower. Exit
+// code 3 = no browser is here.
 
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -44,6 +45,14 @@ for (const name of ["signin", "overview", "backlog", "metrics", "run", "pages", 
   for (const [title, run] of Object.entries(module.cases)) cases.push([`${name}: ${title}`, run]);
 }
 
+/** What went wrong and where in the cases; without the browser's own list of each thing that it tried. */
+function short(error) {
+  const lines = (error.stack ?? String(error)).split("\n");
+  const told = lines.findIndex((line) => /^\s+at |^Call log:/.test(line));
+  const where = lines.filter((line) => line.includes("/cases/") || line.includes("/stage.js"));
+  return [...(told < 0 ? lines : lines.slice(0, Math.max(told, 1))), ...where].join("\n");
+}
+
 const axe = await readFile(new URL(import.meta.resolve("axe-core")), "utf8");
 let failed = 0;
 let ran = 0;
@@ -59,7 +68,7 @@ for (const [name, run] of cases) {
   } catch (error) {
     failed += 1;
     await of.picture(`failed-${name.replace(/[^a-z]+/gi, "-")}`).catch(() => {});
-    console.log(`FAILED ${name}\n${error.stack}\n${of.said.join("\n")}`);
+    console.log(`FAILED ${name}\n${short(error)}\n${of.said.join("\n")}`);
   } finally {
     await of.close();
   }

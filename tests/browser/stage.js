@@ -34,9 +34,18 @@ export class Stage {
       document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
     });
     await this.fromDisk(page);
+    await this.slowed(context, page);
     this.last = page;
     if (token) await this.signIn(page, token);
     return page;
+  }
+
+  /** As on a machine that has much else to do. */
+  async slowed(context, page) {
+    const rate = Number(process.env.DOCKET_UI_SLOW ?? 1);
+    if (rate === 1) return;
+    const session = await context.newCDPSession(page);
+    await session.send("Emulation.setCPUThrottlingRate", { rate });
   }
 
   async fromDisk(page) {
