@@ -98,7 +98,8 @@ impl RunState {
     pub(super) fn take_back(&mut self) {
         let moves = matches!(self.stage, Stage::Deciding | Stage::Tools);
         if moves && self.children.is_empty() && !self.delegation.out.is_empty() {
-            self.open_tools.append(&mut self.delegation.out);
+            // Before those that are still to be given away: they were asked for before them.
+            self.open_tools.splice(0..0, self.delegation.out.drain(..));
             self.stage = Stage::Tools;
         }
     }

@@ -155,6 +155,7 @@ impl Workbench {
         self.at_hand(state, blobs).await;
         self.look_up_tools(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
+        self.settings.sight = Sight::of(&state.policies);
         self.grants.note(state);
         let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
@@ -315,6 +316,7 @@ impl Workbench {
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
     pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
         self.settings.time_ends_at = time_ends_at(state);
+        self.settings.sight = Sight::of(&state.policies);
         let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
         let mut done: Vec<(usize, checks::Done<'_>)> = Vec::new();

@@ -145,6 +145,30 @@ fn a_child_that_ends_before_its_parent_rests_spares_the_rest() {
     assert_eq!(log.state.stage, Stage::Tools);
 }
 
+/// A crash may come between one child and the next, and the first may be back by then: what the next may use is still what
+/// it was when they were asked for, or all of them together could use more than there is.
+#[test]
+fn a_child_that_is_back_before_the_next_is_given_away_keeps_its_place() {
+    let mut log = log(RunSettings { tokens_max: 1000, ..may() });
+    log.say("", &[piece(&json!({})), piece(&json!({})), piece(&json!({}))]);
+    let planned = batch(&log);
+    let policy = Verdict::Allow { rule: "builtin".to_owned() };
+    for tool in &planned {
+        let (call, tool, class, policy) = (tool.call.clone(), tool.tool.clone(), tool.class, policy.clone());
+        log.push(ToolRequested { call, tool, class, policy, labels: vec![], decision: DecisionHash::ZERO });
+    }
+    let first = planned[0].call.clone();
+    log.push(Delegated { call: first.clone(), child: child(10) });
+    answer(&mut log, &first, 10, false);
+    let open: Vec<&ToolUse> = log.state.open_tools.iter().map(|(_, tool)| tool).collect();
+    let calls: Vec<&CallId> = open.iter().map(|tool| &tool.call).collect();
+    assert_eq!(calls, planned.iter().map(|tool| &tool.call).collect::<Vec<_>>());
+    let pins = log.state.pins.clone().expect("started");
+    let shares = delegation::allowances(&log.state, &pins, &open).into_iter();
+    let shares: Vec<Option<u64>> = shares.map(|share| share.expect("enough is left").tokens).collect();
+    assert_eq!(shares, [Some(500), Some(250), Some(125)]);
+}
+
 #[test]
 fn a_pause_outlasts_a_childs_answer() {
     let mut log = log(may());

@@ -2,23 +2,21 @@
 //! are recorded.
 
 use docket_schema::{
-    message::{CallId, ToolUse},
+    message::ToolUse,
     policy::Ruling,
     run::{Permit, RunState, Verdict},
 };
 
-use crate::{policy, tools};
+use crate::{
+    policy::{self, Reach, Sight},
+    tools,
+};
 
 /// Files that the run changed and whose text no role is shown, for a policy speaks against it.
 pub(super) fn unseen(run: &RunState) -> Vec<String> {
-    let reads = |path: &String| {
-        let (call, args) = (CallId::own(0), serde_json::json!({ "path": path }));
-        let read = ToolUse { call, name: tools::READ_FILE.to_owned(), args, malformed: None };
-        policy::judge(&run.policies, &read).ruling
-    };
-    let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !run.policies.is_empty());
-    // Nobody is asked for one file of many.
-    changed.filter(|path| reads(path) != Ruling::Allow).collect()
+    let looks = Sight::of(&run.policies).through(&[tools::READ_FILE]);
+    let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !looks.is_all());
+    changed.filter(|path| !looks.sees(path)).collect()
 }
 
 /// The policies' verdict, and what a person said where they ask.
@@ -31,7 +29,9 @@ pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
     let read = (tool.call.is_own()
         && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES | tools::SURVEY))
     .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
-    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool));
+    let is_newer = run.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 1);
+    let reach = if is_newer { Reach::Below } else { Reach::Name };
+    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool), reach);
     let rule = said.rule.clone();
     match (said.ruling, run.permits.of(&tool.call)) {
         (Ruling::Allow, _) | (Ruling::Ask, Some(Permit::Yes)) => Verdict::Allow { rule },

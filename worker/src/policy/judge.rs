@@ -28,16 +28,29 @@ pub struct Judgement {
 /// The rule of a policy without one that speaks.
 pub const DEFAULT: &str = "default";
 
+/// What a path of a call stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// What has that name, and so it was in logs from before there was another.
+    Name,
+    /// Where the call acts on folders, all below it as well: a rule that refuses or asks for a whole folder speaks of what
+    /// moves, deletes or puts back that folder, or one above it.
+    Below,
+}
+
 /// Holds `tool` against all of `policies`. Without any it is allowed.
 #[must_use]
-pub fn judge(policies: &[Policy], tool: &ToolUse) -> Judgement {
+pub fn judge(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Judgement {
     let mut found = Judgement {
         ruling: Ruling::Allow,
         rule: DEFAULT.to_owned(),
         reason: String::new(),
         about: String::new(),
     };
-    let units = units(tool);
+    let mut units = units(tool);
+    if reach == Reach::Name {
+        units.iter_mut().for_each(|unit| unit.is_folders = false);
+    }
     for policy in policies {
         for unit in &units {
             let (ruling, rule) = ruled(policy, unit, &tool.name);
@@ -93,13 +106,27 @@ fn by_command(rule: &Rule, unit: &Unit) -> bool {
 }
 
 fn by_path(rule: &Rule, unit: &Unit) -> bool {
-    // Checked where the policy was read. One that does not parse all the same must not let through what it refuses.
-    let is_match = |glob: &String, path: &String| match glob_of(glob) {
-        Ok(glob) => glob.is_match(path),
-        Err(_) => rule.verdict != Ruling::Allow,
+    let is_match = |glob: &String, path: &String| {
+        let below = unit.is_folders && rule.verdict != Ruling::Allow && is_within(glob, path);
+        below || is_meant(rule, glob_of(glob).as_ref().ok(), path)
     };
     rule.paths.is_empty()
         || unit.path.as_ref().is_some_and(|path| rule.paths.iter().any(|glob| is_match(glob, path)))
+}
+
+/// Whether a rule's glob means a path; none = one that does not parse. It was checked where the policy was read: one that
+/// is so all the same must not let through what it refuses.
+pub(super) fn is_meant(rule: &Rule, glob: Option<&GlobMatcher>, path: &str) -> bool {
+    glob.map_or(rule.verdict != Ruling::Allow, |glob| glob.is_match(path))
+}
+
+/// Whether a glob means all below a folder, and that folder is `path` or lies in it.
+fn is_within(glob: &str, path: &str) -> bool {
+    let glob = glob.trim_start_matches("./");
+    let Some(folder) = glob.strip_suffix("/**").or_else(|| glob.strip_suffix('/')) else { return false };
+    let rest = if path.is_empty() { Some(folder) } else { folder.strip_prefix(path) };
+    !folder.contains(['*', '?', '[', '{', '\\'])
+        && rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
 /// `*` stays within a folder and `**` goes on below; a glob without a slash is about the name in any folder.

@@ -10,15 +10,17 @@ mod judge;
 mod load;
 mod network;
 mod pattern;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use glob::PathGlob;
-pub use judge::{DEFAULT, Judgement, judge};
+pub use judge::{DEFAULT, Judgement, Reach, judge};
 pub use load::{check, read};
 pub use network::{network, told};
 pub(crate) use pattern::is_like;
+pub use sight::{Looks, Sight};
 
 /// A policy in TOML, for tests.
 #[cfg(test)]

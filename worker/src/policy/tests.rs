@@ -7,7 +7,7 @@ use docket_schema::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Judgement, judge, parse};
+use super::{Judgement, Reach, judge, parse};
 
 fn call(name: &str, args: Value) -> ToolUse {
     ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
@@ -18,7 +18,7 @@ fn line(command: &str) -> ToolUse {
 }
 
 fn said(policies: &[Policy], tool: &ToolUse) -> (Ruling, String) {
-    let Judgement { ruling, rule, .. } = judge(policies, tool);
+    let Judgement { ruling, rule, .. } = judge(policies, tool, Reach::Below);
     (ruling, rule)
 }
 
@@ -98,6 +98,41 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
     assert_eq!(said(&by_tool, &call("git_add", json!({"paths": ["."]}))).0, Deny);
 }
 
+/// A rule for all below a folder speaks of what is done to that folder whole, or to one above it.
+#[test]
+fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
+    let rule = |verdict: &str| {
+        let text = format!("[[rules]]\nid = \"i\"\nverdict = \"{verdict}\"\npaths = [\"ops/infra/**\", \"keys/\"]\n");
+        [parse(&text).expect("a policy")]
+    };
+    let deny = rule("deny");
+    use Ruling::{Allow, Deny};
+    for (tool, args, ruling) in [
+        ("move_file", json!({"from": "ops/infra", "to": "x"}), Deny),
+        ("move_file", json!({"from": "ops", "to": "x"}), Deny),
+        ("move_file", json!({"from": "x", "to": "keys"}), Deny),
+        ("move_file", json!({"from": "op", "to": "x"}), Allow),
+        ("move_file", json!({"from": "ops/infrared", "to": "x"}), Allow),
+        ("delete_file", json!({"path": "./keys/", "recursive": true}), Deny),
+        ("git_checkout", json!({"paths": ["ops"]}), Deny),
+        ("git_checkout", json!({"paths": ["."]}), Deny),
+        ("git_checkout", json!({"paths": ["src"]}), Allow),
+        // What reads a folder, or makes one, is about its name alone.
+        ("list_files", json!({"path": "ops"}), Allow),
+        ("make_folder", json!({"path": "ops"}), Allow),
+        ("write_file", json!({"path": "ops"}), Allow),
+    ] {
+        let call = call(tool, args.clone());
+        assert_eq!(said(&deny, &call).0, ruling, "{tool} {args}");
+        // As it was decided before, and so it is again in an older log.
+        assert_eq!(judge(&deny, &call, Reach::Name).ruling, Allow, "{tool} {args}");
+    }
+    // What is allowed below a folder says nothing of the folder.
+    let strict = parse("default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n");
+    let strict = [strict.expect("a policy")];
+    assert_eq!(said(&strict, &call("delete_file", json!({"path": "notes", "recursive": true}))).0, Deny);
+}
+
 #[test]
 fn the_strictest_of_what_is_said_of_any_piece_holds() {
     let careful = [parse(CAREFUL).expect("a policy")];
@@ -126,7 +161,7 @@ fn the_strictest_of_what_is_said_of_any_piece_holds() {
     ] {
         assert_eq!(said(&careful, &call(tool, args)).0, ruling, "{tool}");
     }
-    let about = judge(&careful, &line("make && git push origin main"));
+    let about = judge(&careful, &line("make && git push origin main"), Reach::Below);
     assert_eq!(
         (about.about.as_str(), about.reason.as_str()),
         ("git push origin main", "results are taken from the workspace")
@@ -309,7 +344,7 @@ fn the_line_that_tests_a_piece_is_judged_as_a_command() {
     ] {
         assert_eq!(said(&careful, &piece(tests.clone())), (ruling, rule.to_owned()), "{tests}");
     }
-    let judged = judge(&careful, &piece(json!("make test && git push")));
+    let judged = judge(&careful, &piece(json!("make test && git push")), Reach::Below);
     assert_eq!(judged.about, "git push", "a person and the model read what it is about");
     let listed = |more: &str| {
         let rules =
@@ -394,9 +429,9 @@ proptest! {
     #[test]
     fn any_line_can_be_judged_and_none_is_allowed_that_holds_what_is_denied(before in "[a-z ;&|(){}$'\"<>\\n-]{0,30}") {
         let careful = [parse(CAREFUL).expect("a policy")];
-        let _ = judge(&careful, &line(&before));
+        let _ = judge(&careful, &line(&before), Reach::Below);
         let strict = [parse(STRICT).expect("a policy")];
         let after = format!("curl x; {before}");
-        prop_assert_eq!(judge(&strict, &line(&after)).ruling, Ruling::Deny);
+        prop_assert_eq!(judge(&strict, &line(&after), Reach::Below).ruling, Ruling::Deny);
     }
 }

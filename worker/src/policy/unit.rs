@@ -20,6 +20,8 @@ pub(super) struct Unit {
     pub(super) labels: Vec<Label>,
     /// It is not known what it does: no rule that allows speaks of it, unless it allows anything.
     pub(super) is_dark: bool,
+    /// Its path may be a folder, and then all below it is meant.
+    pub(super) is_folders: bool,
     /// The tool that would run it by itself, where that is another than the call's.
     pub(super) tool: Option<&'static str>,
 }
@@ -31,11 +33,12 @@ pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
         return of_line(text("command").unwrap_or_default(), text("cwd"));
     }
     let labels = tools::labels(&tool.name, &tool.args);
+    let is_folders = tools::acts_on_folders(&tool.name);
     let files = |named: Vec<String>| {
         let labels = &labels;
         let of = move |path: String| {
             let path = Some(from_workspace(&path, None));
-            Unit { path, labels: labels.clone(), ..Unit::default() }
+            Unit { path, labels: labels.clone(), is_folders, ..Unit::default() }
         };
         named.into_iter().map(of).collect::<Vec<_>>()
     };

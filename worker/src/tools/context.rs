@@ -10,6 +10,8 @@ use docket_schema::{
     tool::{FileSeen, ToolFacts},
 };
 
+use crate::policy::Sight;
+
 use super::{
     base_view::BaseView, memory::Memory, runner::Runner, signature::error_signature, whole::WholeOutputs,
 };
@@ -34,6 +36,8 @@ pub struct ToolSettings {
     pub redactor: Redactor,
     /// When the run's budget of time ends: no command goes on beyond it.
     pub time_ends_at: Option<Instant>,
+    /// What policy says of files that no call names: those that a search finds, and those in a folder that is moved.
+    pub sight: Sight,
 }
 
 /// How long a command may take.
@@ -66,6 +70,7 @@ impl Default for ToolSettings {
             refuse_syntax_errors: false,
             redactor: Redactor::default(),
             time_ends_at: None,
+            sight: Sight::default(),
         }
     }
 }

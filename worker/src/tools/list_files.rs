@@ -56,8 +56,13 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         walk(context.root, folder.as_ref(), Some(depth), Hidden::Show).map_err(|error| error.to_string())?;
     let (mut out, mut shown, mut seen) = (String::new(), 0usize, 0usize);
     let mut more = LeftOut::default();
+    let (looks, mut unseen) = (context.settings.sight.through(&[NAME]), 0usize);
     for entry in visited {
         seen += 1;
+        if !looks.is_all() && !looks.sees(&entry.path.to_string()) {
+            unseen += 1;
+            continue;
+        }
         let matches = pattern.as_ref().is_none_or(|pattern| !entry.is_dir && pattern.is_match(&entry.path));
         if !matches {
             continue;
@@ -84,8 +89,11 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
             "[… more than {VISITED_MAX} names: the rest was not looked at; give a folder …]\n"
         ));
     }
+    if unseen > 0 {
+        out.push_str(&format!("[… names that policy does not show: {unseen} …]\n"));
+    }
     let place = args.path.as_deref().unwrap_or("the workspace");
-    if shown == 0 {
+    if shown == 0 && unseen == 0 {
         return Ok(match &args.pattern {
             Some(pattern) => format!("no file below {place} matches {pattern} within {depth} folders"),
             None => format!("{place} holds no files"),

@@ -19,11 +19,14 @@ use ignore::WalkState;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::policy::Looks;
+
 use super::{
     context::{ToolContext, ToolOutcome},
     encoding::line_text,
     files::{open, size_text},
     output::{cut_around, printable, visible},
+    read_file::NAME as READ_FILE,
     walk::{PathGlob, walk_files},
 };
 
@@ -83,6 +86,8 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         files: AtomicUsize::new(0),
         matching: AtomicUsize::new(0),
         too_large: AtomicUsize::new(0),
+        looks: context.settings.sight.through(&[NAME, READ_FILE]),
+        unseen: AtomicUsize::new(0),
     };
     walk_files(context.root, || search.visitor());
     if search.files.into_inner() > FILES_MAX {
@@ -93,11 +98,12 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     let matching = search.matching.into_inner();
     let mut text =
         told(search.hits.into_inner().unwrap_or_else(PoisonError::into_inner), args, (limit, matching));
-    let too_large = search.too_large.into_inner();
-    if too_large > 0 {
-        let size = size_text(SEARCHED_BYTES_MAX);
-        text = text.trim_end().to_owned()
-            + &format!("\n[… files of more than {size} were not searched: {too_large} …]\n");
+    let large = format!("of more than {} were not searched", size_text(SEARCHED_BYTES_MAX));
+    let unseen = "that policy keeps from being read were not searched".to_owned();
+    for (files, left_out) in [(search.too_large.into_inner(), large), (search.unseen.into_inner(), unseen)] {
+        if files > 0 {
+            text = format!("{}\n[… files {left_out}: {files} …]\n", text.trim_end());
+        }
     }
     Ok(text)
 }
@@ -141,6 +147,10 @@ struct Search<'a> {
     /// Of these, the ones that the glob names.
     matching: AtomicUsize,
     too_large: AtomicUsize,
+    /// What policy shows of files.
+    looks: Looks,
+    /// Files that it does not show.
+    unseen: AtomicUsize,
 }
 
 /// The hits of the first files in order, as many files as hold one more than are wanted: whichever thread finds
@@ -194,6 +204,10 @@ impl Search<'_> {
             }
             if self.glob.as_ref().is_none_or(|glob| glob.is_match(&path)) {
                 self.matching.fetch_add(1, Ordering::Relaxed);
+                if !self.looks.is_all() && !self.looks.sees(&path.to_string()) {
+                    self.unseen.fetch_add(1, Ordering::Relaxed);
+                    return WalkState::Continue;
+                }
                 self.file(&fresh, &mut searcher, &path);
             }
             WalkState::Continue
@@ -245,6 +259,7 @@ mod tests {
     use serde_json::json;
 
     use super::{super::testing::Workspace, *};
+    use crate::policy::Sight;
 
     #[test]
     fn a_hit_far_out_in_a_long_line_is_seen() {
@@ -345,6 +360,23 @@ mod tests {
                 assert!(text.contains(&format!("[… more than {limit} matches")), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_policy_keeps_from_being_read_no_search_shows() {
+        let policy = |tools: &str| {
+            let rule = "[[rules]]\nid = \"s\"\nverdict = \"deny\"\npaths = [\"secrets/**\", \"*.key\"]\n";
+            Sight::of(&[crate::policy::parse(&format!("{rule}{tools}")).expect("a policy")])
+        };
+        let mut w = Workspace::new(&[("a", "find\n"), ("b.key", "find\n"), ("secrets/c", "find\n")]);
+        for tools in ["", "tools = [\"read_file\"]\n", "tools = [\"search_codebase\"]\n"] {
+            w.settings.sight = policy(tools);
+            let out = w.call(NAME, json!({"regex": "find"}));
+            let told = "a:1: find\n[… files that policy keeps from being read were not searched: 2 …]\n";
+            assert_eq!(out.text(), told, "{tools}");
+        }
+        w.settings.sight = policy("tools = [\"edit_file\"]\n");
+        assert_eq!(w.call(NAME, json!({"regex": "find"})).text().lines().count(), 3);
     }
 
     #[test]

@@ -298,6 +298,12 @@ pub(crate) fn named_files(name: &str, args: &Value) -> Vec<String> {
     fields.iter().filter_map(text).collect()
 }
 
+/// Whether a call of it does what it does to a folder whole, where it names one.
+#[must_use]
+pub(crate) fn acts_on_folders(name: &str) -> bool {
+    [paths::move_file::NAME, paths::delete_file::NAME, git::checkout::NAME].contains(&name)
+}
+
 /// The files that a call writes or removes by itself, as it names them; what a command does no argument tells.
 #[must_use]
 pub(crate) fn written_files(name: &str, args: &Value) -> Vec<String> {

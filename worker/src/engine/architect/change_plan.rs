@@ -12,7 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::answer;
-use crate::{policy, tools};
+use crate::{
+    policy::{self, Reach},
+    tools,
+};
 
 /// Actions that a plan may have: more are several tasks.
 const ACTIONS_MAX: usize = 40;
@@ -160,14 +163,14 @@ fn allowed(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result<(), 
         StepKind::Message | StepKind::Free | StepKind::Tests { .. } => return Ok(()),
     };
     let call = ToolUse { call: CallId::own(0), name: name.to_owned(), args, malformed: None };
-    let said = policy::judge(policies, &call);
+    let said = policy::judge(policies, &call, Reach::Name);
     match said.ruling {
         // No rule speaks of it, and no policy has a list of its own.
         Ruling::Allow
             if is_listed
                 && said.rule == policy::DEFAULT
                 && name == "run_command"
-                && policy::judge(std::slice::from_ref(&LISTED), &call).ruling == Ruling::Deny =>
+                && policy::judge(std::slice::from_ref(&LISTED), &call, Reach::Name).ruling == Ruling::Deny =>
         {
             Err(format!(
                 "`{what}` starts what a plan may not; it may start {}. Make an edit of it, or leave it out; a policy \

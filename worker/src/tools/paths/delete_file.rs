@@ -1,7 +1,12 @@
 //! `delete_file`: a file, a link, or a folder and what it holds.
 
+use docket_schema::{
+    content::WorkPath,
+    message::{CallId, ToolUse},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{
     super::{
@@ -9,7 +14,6 @@ use super::{
         files::{load, work_path},
         near,
     },
-    move_file::stays,
     names,
 };
 
@@ -35,20 +39,25 @@ fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String>
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
     let meta = names::look(context.root, &path).map_err(|error| near::told(context.root, &error))?;
     if meta.is_dir() {
-        let holds = names::below(context.root, &path)?;
+        let below = names::below(context.root, &path)?;
+        let holds = below.names;
         if holds > 0 && args.recursive != Some(true) {
             return Err(format!(
                 "`{path}` is a folder that holds {holds} names: say recursive to delete it with them"
             ));
         }
+        let one = |path: &WorkPath| json!({ "path": path.to_string() });
+        let args = json!({ "path": args.path, "recursive": true });
+        let whole = ToolUse { call: CallId::own(0), name: NAME.to_owned(), args, malformed: None };
+        names::go_along(context, &below, &whole, one, ("deleted", "delete"))?;
         names::remove_folder(context.root, &path).map_err(|error| error.to_string())?;
         let mut out = ToolOutcome::ok(format!("deleted the folder {path}, {holds} names in it"));
         out.facts.may_have_changed_tree = true;
         return Ok(out);
     }
-    stays(&path, "deleted")?;
+    names::stays(&path, "deleted")?;
     // Bound to what was read, where it was: somebody else's change is looked at before it goes. What nobody read is no part of
-    // the proposal, as little as what a folder holds; the snapshot before this call keeps both.
+    // the proposal, and the snapshot before this call keeps it.
     if let Some(read) = context.read_set.get(&path)
         && meta.is_file()
         && load(context.root, &path).is_ok_and(|now| now.hash != *read)
@@ -63,8 +72,6 @@ fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::{super::super::testing::Workspace, *};
 
     #[test]

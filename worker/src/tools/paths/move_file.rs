@@ -2,17 +2,19 @@
 
 use std::{ffi::OsStr, path::Path};
 
-use docket_schema::content::WorkPath;
+use docket_schema::{
+    content::WorkPath,
+    message::{CallId, ToolUse},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{
     super::{
         context::{ToolContext, ToolOutcome},
         files::{load, os, work_path},
-        gate,
-        guard::is_config,
-        near,
+        gate, near,
     },
     names,
 };
@@ -41,13 +43,9 @@ async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, Str
         if to.as_bytes().strip_prefix(from.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')) {
             return Err(format!("`{to}` lies in `{from}`: a folder cannot be moved into itself"));
         }
-        let holds = names::below(context.root, &from)?;
-        names::rename(context.root, &from, &to).map_err(|error| error.to_string())?;
-        let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {holds} names in it"));
-        out.facts.may_have_changed_tree = true;
-        return Ok(out);
+        return folder(context, args, (&from, &to));
     }
-    stays(&from, "moved away")?;
+    names::stays(&from, "moved away")?;
     // What cannot be read whole is no source.
     let loaded = if meta.is_file() { load(context.root, &from).ok() } else { None };
     let remark = match &loaded {
@@ -76,6 +74,31 @@ async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, Str
     })
 }
 
+/// Moves a folder, and what was read in it stays read.
+fn folder(
+    context: ToolContext<'_>,
+    args: &Args,
+    (from, to): (&WorkPath, &WorkPath),
+) -> Result<ToolOutcome, String> {
+    let below = names::below(context.root, from)?;
+    let call = |args| ToolUse { call: CallId::own(0), name: NAME.to_owned(), args, malformed: None };
+    let whole = call(json!({ "from": args.from, "to": args.to }));
+    let moved = |path: &WorkPath| {
+        let rest = path.as_bytes().strip_prefix(from.as_bytes()).unwrap_or_default();
+        WorkPath::new([to.as_bytes(), rest].concat())
+    };
+    let one = |path: &WorkPath| {
+        let to = moved(path).map_or_else(|| args.to.clone(), |to| to.to_string());
+        json!({ "from": path.to_string(), "to": to })
+    };
+    let read = names::go_along(context, &below, &whole, one, ("moved away", "move"))?;
+    names::rename(context.root, from, to).map_err(|error| error.to_string())?;
+    let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {} names in it", below.names));
+    out.facts.may_have_changed_tree = true;
+    let read = read.iter().filter_map(|(path, hash)| Some((moved(path)?, *hash)));
+    Ok(read.fold(out, |out, (path, hash)| out.seen(path, hash)))
+}
+
 /// The dry run of a file that gets another name: what the new one's language says of it (E9). Under one language it is
 /// no worse than it was.
 ///
@@ -90,20 +113,6 @@ pub(super) async fn renamed(
     let ending = |path: &WorkPath| Path::new(&path.to_string()).extension().map(OsStr::to_owned);
     let before = (ending(from) == ending(to)).then_some(bytes);
     gate::syntax(context, to, before, bytes).await
-}
-
-/// Refuses to take a configuration from where it is read: what is made in its place would replace it whole.
-///
-/// # Errors
-/// The refusal, for the model.
-pub(super) fn stays(path: &WorkPath, how: &str) -> Result<(), String> {
-    if !is_config(path) {
-        return Ok(());
-    }
-    Err(format!(
-        "`{path}` configures the project and is not {how}: change the lines in question; where the task wants it gone, \
-         use a command"
-    ))
 }
 
 /// Both paths, and nothing at the second.
@@ -121,9 +130,8 @@ pub(super) fn ends(context: ToolContext<'_>, from: &str, to: &str) -> Result<(Wo
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::{super::super::testing::Workspace, *};
+    use crate::policy::Sight;
 
     #[test]
     fn a_file_and_a_folder_get_another_name_and_what_was_read_stays_read() {
@@ -211,6 +219,47 @@ mod tests {
         w.settings.refuse_syntax_errors = false;
         let out = w.call("copy_file", json!({"from": "a.txt", "to": "a.py"}));
         assert!(!out.is_error && out.text().contains("syntax:"), "told: {}", out.text());
+    }
+
+    #[test]
+    fn what_holds_for_a_file_holds_for_each_that_goes_with_its_folder() {
+        let mut w = Workspace::new(&[
+            ("lib/package.json", "{}"),
+            ("lib/a", "1\n"),
+            ("src/deep/read", "1\n"),
+            ("src/main.tf", "2\n"),
+        ]);
+        for (tool, args) in [
+            (NAME, json!({"from": "lib", "to": "old"})),
+            ("delete_file", json!({"path": "lib", "recursive": true})),
+        ] {
+            let out = w.call(tool, args);
+            assert!(out.is_error && out.text().contains("`lib/package.json` configures"), "{}", out.text());
+        }
+        w.call("read_file", json!({"path": "src/deep/read"}));
+        let policy = "[[rules]]\nid = \"tf\"\nverdict = \"ask\"\npaths = [\"*.tf\"]\n";
+        w.settings.sight = Sight::of(&[crate::policy::parse(policy).expect("a policy")]);
+        let calls = [
+            (NAME, json!({"from": "src", "to": "new"}), "move its files one by one"),
+            ("delete_file", json!({"path": "src", "recursive": true}), "delete its files one by one"),
+        ];
+        for (tool, args, want) in &calls {
+            let out = w.call(tool, args.clone());
+            let told = out.text().into_owned();
+            assert!(out.is_error && told.contains("`src/main.tf`") && told.contains("`tf`"), "{told}");
+            assert!(told.contains(want), "{told}");
+        }
+        w.settings.sight = Sight::default();
+        w.write("src/deep/read", "another's\n");
+        for (tool, args, _) in &calls {
+            let out = w.call(tool, args.clone());
+            assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
+        }
+        assert_eq!(w.names(), ["lib/a", "lib/package.json", "src/deep/read", "src/main.tf"]);
+        w.call("read_file", json!({"path": "src/deep/read"}));
+        assert!(!w.call(NAME, json!({"from": "src", "to": "new"})).is_error);
+        let edit = json!({"path": "new/deep/read", "edits": [{"search": "another's", "replace": "mine"}]});
+        assert!(!w.call("edit_file", edit).is_error, "what was read stays read");
     }
 
     #[test]
