@@ -140,9 +140,9 @@ pub struct RunSettings {
     /// another round of checks, and tests that fail have missing imports mended that any linter finds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mend_rules: u32,
-    /// By which rules engines with roles work: 0, the first ones, and so in logs that lack it; from 1 on as they were
-    /// mended: trivial changes, checks of earlier rounds, summaries, caps of context, last tries, unverified ends, the list of
-    /// a plan's commands.
+    /// By which rules engines with roles work: 0, the first ones, and so in logs that lack it; from 1 on as they were mended:
+    /// trivial changes, earlier checks, summaries, caps, last tries, unverified ends, the list of a plan's commands; from 2
+    /// on also names of files, refused last patches, `expect` of a plan, and what policy says of folders.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub role_rules: u32,
     /// Where a provider stays away, wait for it with all that was paid for, in place of failing. Not in logs that
@@ -305,7 +305,7 @@ impl Default for RunSettings {
             plan_asks_max: 3,
             early_end: true,
             mend_rules: 1,
-            role_rules: 1,
+            role_rules: 2,
             rest_at_outage: true,
             base_checks: false,
             complexity: None,

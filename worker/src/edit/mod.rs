@@ -45,7 +45,7 @@ mod text;
 mod tokens;
 
 pub use explain::unified_diff;
-pub use forms::{FormError, is_same_file, read_patch};
+pub use forms::{FormError, is_same_file, patch_files, read_patch};
 pub use framed::framed;
 pub use hint::{Anchor, Hint};
 pub use jsonl::edit_jsonl;

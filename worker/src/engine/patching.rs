@@ -62,6 +62,14 @@ pub(super) enum Patched {
 pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> Result<Patched, Decision> {
     let work = &run.work;
     let at = seat::is_at(run, patch.role, &patch.about);
+    if at
+        && is_newer(pins)
+        && work.done.is_empty()
+        && work.tries.min(work.invalid_counted()) >= TRIES_MAX
+        && let Some(problem) = &work.problem
+    {
+        return Ok(Patched::GivenUp(problem.clone()));
+    }
     match work.done.last() {
         Some(done) if shows(done, patch.path) && (!at || work.problem.is_some()) => {
             if done.status != ToolStatus::Ok {
@@ -80,7 +88,7 @@ pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> R
         }
         Some(_) | None if at => {
             let said = seat::words(seat::speak(run, pins)?);
-            match read(patch.path, said) {
+            match read(patch.path, said, is_newer(pins)) {
                 Ok(Some((tool, args))) => Err(seat::call(run, Vec::new(), vec![(tool, args)])),
                 Ok(None) => Ok(Patched::Unchanged(format!("{} needs no change", patch.path).into())),
                 Err(problem) => {
@@ -103,11 +111,18 @@ fn with_refused(run: &RunState, problem: String, refused: Option<&str>) -> Strin
 
 /// Another try, with the file as it is now; or none is left.
 fn again(run: &RunState, pins: &RunStarted, patch: &Patch<'_>, problem: String) -> Result<Patched, Decision> {
-    if run.work.tries >= TRIES_MAX {
+    let is_last = run.work.tries >= TRIES_MAX;
+    if is_last && !is_newer(pins) {
         return Ok(Patched::GivenUp(problem));
     }
     let facts = vec![Fact::Invalid { what: "patch".to_owned(), problem }];
-    Err(seat::call(run, facts, vec![show(pins, patch)]))
+    // Also of the last one the log says that it was refused; what follows from it comes after.
+    Err(if is_last { seat::conclude(run, facts) } else { seat::call(run, facts, vec![show(pins, patch)]) })
+}
+
+/// Whether the run goes by the rules of today: names of files are taken as they stand, and each refused patch is told.
+const fn is_newer(pins: &RunStarted) -> bool {
+    pins.settings.role_rules > 1
 }
 
 fn show(pins: &RunStarted, patch: &Patch<'_>) -> (&'static str, serde_json::Value) {
@@ -205,22 +220,30 @@ fn words_of(done: &Done) -> String {
     }
 }
 
-/// The call that applies an answer; none where it says that nothing is to be changed.
-fn read(path: &WorkPath, said: &str) -> Result<Option<(&'static str, serde_json::Value)>, String> {
+/// The call that applies an answer; none where it says that nothing is to be changed. `exact` = a file is named by its
+/// whole path.
+fn read(path: &WorkPath, said: &str, exact: bool) -> Result<Option<(&'static str, serde_json::Value)>, String> {
     let name = path.to_string();
+    let other = |named: &str| if exact { !is_exactly(&name, named) } else { is_another(&name, named) };
     if said.trim().trim_matches(|c| "`*.".contains(c)) == "UNCHANGED" {
         return Ok(None);
     }
-    let foreign = || match named(said).find(|named| is_another(&name, named)) {
-        Some(other) => Err(format!("it changes `{other}`, and only `{name}` may be changed")),
-        None => Ok(()),
+    let foreign = || {
+        let in_headers = if exact { edit::patch_files(said) } else { Vec::new() };
+        match named(said).chain(in_headers.iter().map(String::as_str)).find(|named| other(named)) {
+            Some(other) => Err(format!("it changes `{other}`, and only `{name}` may be changed")),
+            None => Ok(()),
+        }
     };
     if let Some((file, content)) = added(said) {
-        if !edit::is_same_file(&name, &file) {
+        if if exact { other(&file) } else { !edit::is_same_file(&name, &file) } {
             return Err(format!("it adds `{file}`, and only `{name}` may be changed"));
         }
         foreign()?;
         return Ok(Some(("create_file", json!({ "path": name, "content": content }))));
+    }
+    if exact {
+        foreign()?;
     }
     // Whatever the tool would refuse for its form alone is told without a call.
     edit::read_patch(Some(&name), said).map_err(|error| error.to_string())?;
@@ -243,6 +266,15 @@ fn is_another(path: &str, named: &str) -> bool {
     deeper || !edit::is_same_file(path, named)
 }
 
+/// Whether a name is this path: as it stands, below the `a/` or `b/` of git, or below the folders that lead to the
+/// workspace. A shorter name may be another file's.
+fn is_exactly(path: &str, named: &str) -> bool {
+    let bare = named.trim_start_matches("./");
+    let is = |name: Option<&str>| name == Some(path);
+    let rooted = named.starts_with('/') && named.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
+    is(Some(bare)) || is(bare.strip_prefix("a/")) || is(bare.strip_prefix("b/")) || rooted
+}
+
 /// The file that an answer writes whole, and its text.
 fn added(said: &str) -> Option<(String, String)> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with("*** Add File: "));
@@ -260,12 +292,12 @@ mod tests {
     fn an_answer_is_a_call_for_the_one_file() {
         let path = WorkPath::new("src/a.py").expect("a path");
         let update = "*** Begin Patch\n*** Update File: src/a.py\n-x\n+y\n*** End Patch";
-        let (tool, args) = read(&path, update).expect("is read").expect("a call");
+        let (tool, args) = read(&path, update, true).expect("is read").expect("a call");
         assert_eq!((tool, args["patch"].as_str()), ("edit_file", Some(update)));
         let add = "```\n*** Begin Patch\n*** Add File: src/a.py\n+x = 1\n+\n+y = 2\n*** End Patch\n```";
-        let (tool, args) = read(&path, add).expect("is read").expect("a call");
+        let (tool, args) = read(&path, add, true).expect("is read").expect("a call");
         assert_eq!((tool, args["content"].as_str()), ("create_file", Some("x = 1\n\ny = 2\n")));
-        assert_eq!(read(&path, "UNCHANGED"), Ok(None));
+        assert_eq!(read(&path, "UNCHANGED", true), Ok(None));
         for (said, why) in [
             ("*** Begin Patch\n*** Update File: src/b.py\n-x\n+y\n*** End Patch", "src/b.py"),
             ("*** Begin Patch\n*** Add File: b.py\n+x\n*** End Patch", "only `src/a.py`"),
@@ -275,7 +307,33 @@ mod tests {
             ("*** Begin Patch\n*** Update File: old/src/a.py\n-x\n+y\n*** End Patch", "old/src/a.py"),
             ("I would rather not.", "no change"),
         ] {
-            assert!(read(&path, said).is_err_and(|told| told.contains(why)), "{said}");
+            for exact in [true, false] {
+                assert!(read(&path, said, exact).is_err_and(|told| told.contains(why)), "{exact} {said}");
+            }
         }
+    }
+
+    #[test]
+    fn a_file_is_named_by_its_whole_path() {
+        let path = WorkPath::new("src/a.py").expect("a path");
+        let forms = |named: &str| {
+            [
+                format!("*** Begin Patch\n*** Update File: {named}\n-x\n+y\n*** End Patch"),
+                format!("*** Begin Patch\n*** Add File: {named}\n+y\n*** End Patch"),
+                format!("--- {named}\n+++ {named}\n@@\n-x\n+y\n"),
+            ]
+        };
+        for named in ["src/a.py", "./src/a.py", "a/src/a.py", "b/src/a.py", "/work/project/src/a.py"] {
+            for patch in forms(named) {
+                assert!(matches!(read(&path, &patch, true), Ok(Some(_))), "{patch}");
+            }
+        }
+        // Another file may have that name.
+        for named in ["a.py", "./a.py", "lib/src/a.py", "lib/a.py", "/a.py"] {
+            for patch in forms(named) {
+                assert!(read(&path, &patch, true).is_err_and(|told| told.contains("only `src/a.py`")), "{patch}");
+            }
+        }
+        assert!(forms("a.py").iter().all(|patch| read(&path, patch, false).is_ok()), "as in older logs");
     }
 }

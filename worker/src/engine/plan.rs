@@ -32,11 +32,12 @@ name what it must know of other files (names, signatures, formats).
 Answer with one JSON object and nothing else:
 {\"steps\": [
   {\"kind\": \"edit\", \"path\": \"src/a.py\", \"text\": \"what is to be changed in it\", \"hints\": \"what to know\"},
-  {\"kind\": \"command\", \"command\": \"a shell line\", \"text\": \"what for\"},
+  {\"kind\": \"command\", \"command\": \"a shell line\", \"expect\": \"pass\", \"text\": \"what for\"},
   {\"kind\": \"tests\", \"path\": \"tests/test_a.py\"},
   {\"kind\": \"message\", \"text\": \"words for people\"}
 ]}
-A file that is not there yet is made by `edit`, too. Order the steps so that each can rely on those before it. Plan as few \
+A file that is not there yet is made by `edit`, too. `expect` is how a command is to end: `pass`, as where it is left out, \
+or `fail`. Order the steps so that each can rely on those before it. Plan as few \
 as the task needs, each file once if that does. The project's own tests and linters run at the end by themselves.
 ";
 
@@ -112,7 +113,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         ));
     }
     let said = seat::words(seat::speak(run, pins)?);
-    match steps_of(said) {
+    match steps_of(said, pins.settings.role_rules > 1) {
         Ok(steps) => Ok(seat::conclude(run, vec![Fact::Planned { steps }])),
         Err(problem) if run.work.invalid_counted() + 1 >= seat::INVALID_MAX => {
             let message =
@@ -229,8 +230,9 @@ struct Step {
     expect: String,
 }
 
-/// The steps of a plan, each of them one that can be carried out.
-fn steps_of(said: &str) -> Result<Vec<PlanStep>, String> {
+/// The steps of a plan, each of them one that can be carried out. `exact` = what a step expects is one of two words; before,
+/// any other was taken for the first of them.
+fn steps_of(said: &str, exact: bool) -> Result<Vec<PlanStep>, String> {
     let Steps { steps } = answer::taken(said)?;
     match steps.len() {
         0 => return Err("`steps` is empty".to_owned()),
@@ -240,11 +242,11 @@ fn steps_of(said: &str) -> Result<Vec<PlanStep>, String> {
     steps
         .into_iter()
         .enumerate()
-        .map(|(nth, step)| step_of(step).map_err(|why| format!("steps[{nth}]: {why}")))
+        .map(|(nth, step)| step_of(step, exact).map_err(|why| format!("steps[{nth}]: {why}")))
         .collect()
 }
 
-fn step_of(step: Step) -> Result<PlanStep, String> {
+fn step_of(step: Step, exact: bool) -> Result<PlanStep, String> {
     let kind = match step.kind.as_str() {
         "edit" | "create" => {
             let path = step.path.filter(|path| !path.trim().is_empty()).ok_or("`path` is missing")?;
@@ -256,12 +258,20 @@ fn step_of(step: Step) -> Result<PlanStep, String> {
             StepKind::Edit { path, hints: step.hints }
         }
         "command" if step.command.trim().is_empty() => return Err("`command` is empty".to_owned()),
+        "command" if exact && !is_expected(&step.expect) => {
+            return Err(format!("`expect` is `{}`; it must be pass or fail", step.expect));
+        }
         "command" => StepKind::Command { command: step.command, expect: step.expect },
         "tests" => StepKind::Tests { path: step.path.filter(|path| !path.is_empty()) },
         "message" => StepKind::Message,
         other => return Err(format!("`kind` is `{other}`; it must be edit, command, tests or message")),
     };
     Ok(PlanStep { text: step.text, kind })
+}
+
+/// Whether this is a way for a command to end; where it is left out, it is to pass.
+fn is_expected(expect: &str) -> bool {
+    ["", "pass", "fail"].iter().any(|word| expect.trim().eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
@@ -274,7 +284,7 @@ mod tests {
     fn a_plan_is_taken_whole_or_told_where_it_is_wrong() {
         let plan = r#"{"steps": [{"kind": "edit", "path": "./a.py", "text": "add f"}, {"kind": "tests"},
                       {"kind": "command", "command": "make"}, {"kind": "message", "text": "hello"}]}"#;
-        let steps = steps_of(plan).expect("is taken");
+        let steps = steps_of(plan, true).expect("is taken");
         assert_eq!(
             steps[0].kind,
             StepKind::Edit { path: WorkPath::new("a.py").expect("a path"), hints: String::new() }
@@ -287,7 +297,19 @@ mod tests {
             (r#"{"steps": [{"kind": "edit", "path": "../x", "text": "x"}]}"#, "no path in the repository"),
             (r#"{"steps": [{"kind": "tests"}, {"kind": "dance"}]}"#, "steps[1]: `kind` is `dance`"),
         ] {
-            assert!(steps_of(said).is_err_and(|told| told.contains(why)), "{said}");
+            assert!(steps_of(said, true).is_err_and(|told| told.contains(why)), "{said}");
+        }
+        let expects = |word: &str, exact| {
+            let step = json!({ "kind": "command", "command": "make", "expect": word });
+            steps_of(&json!({ "steps": [step] }).to_string(), exact)
+        };
+        for word in ["", "pass", "fail", " Fail "] {
+            assert!(expects(word, true).is_ok(), "{word}");
+        }
+        for word in ["success", "0", "failure"] {
+            let told = expects(word, true).expect_err(word);
+            assert_eq!(told, format!("steps[0]: `expect` is `{word}`; it must be pass or fail"));
+            assert!(expects(word, false).is_ok(), "as in older logs");
         }
     }
 }

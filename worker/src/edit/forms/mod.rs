@@ -12,5 +12,5 @@ mod read;
 mod tests;
 mod unified;
 
-pub use read::{FormError, read_patch, same_file as is_same_file};
+pub use read::{FormError, patch_files, read_patch, same_file as is_same_file};
 pub(super) use read::{is_form, marks};

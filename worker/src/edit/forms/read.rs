@@ -77,25 +77,7 @@ pub(in super::super) fn marks(line: &str) -> bool {
 /// # Errors
 /// [`FormError`] where it is no patch, is cut, speaks of other files, or wants what an edit cannot do.
 pub fn read_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, FormError> {
-    if patch.len() > 2 * SEARCH_BYTES_MAX {
-        return Err(FormError::new(format!(
-            "the patch exceeds {} bytes: send only the hunks that change something",
-            2 * SEARCH_BYTES_MAX
-        )));
-    }
-    let patch = patch.replace("\r\n", "\n");
-    let (files, edits) = match form_of(&patch) {
-        Some(Form::ApplyPatch) => apply_patch::read(&patch)?,
-        Some(Form::Blocks) => (Vec::new(), blocks::read(&patch)?),
-        Some(Form::Unified) => unified::read(&patch)?,
-        None => {
-            return Err(FormError::new(
-                "patch holds no change: write a unified diff (`@@` and lines that begin with ` `, `-`, `+`), \
-                 `*** Begin Patch` … `*** End Patch`, or `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` \
-                 blocks; or use edits",
-            ));
-        }
-    };
+    let (files, edits) = read_all(patch)?;
     let first = files.first().map(String::as_str);
     let wanted = path.or(first);
     if let Some((wanted, other)) = wanted
@@ -112,6 +94,32 @@ pub fn read_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, FormErro
         return Err(FormError::new(format!("the patch has more than {EDITS_MAX} hunks: make several calls")));
     }
     Ok(edits)
+}
+
+/// The files that a patch names, as it names them; none where it cannot be read, or names none.
+pub fn patch_files(patch: &str) -> Vec<String> {
+    read_all(patch).map(|(files, _)| files).unwrap_or_default()
+}
+
+/// What a patch of any form names and wants.
+fn read_all(patch: &str) -> Result<(Vec<String>, Vec<Edit>), FormError> {
+    if patch.len() > 2 * SEARCH_BYTES_MAX {
+        return Err(FormError::new(format!(
+            "the patch exceeds {} bytes: send only the hunks that change something",
+            2 * SEARCH_BYTES_MAX
+        )));
+    }
+    let patch = patch.replace("\r\n", "\n");
+    match form_of(&patch) {
+        Some(Form::ApplyPatch) => apply_patch::read(&patch),
+        Some(Form::Blocks) => Ok((Vec::new(), blocks::read(&patch)?)),
+        Some(Form::Unified) => unified::read(&patch),
+        None => Err(FormError::new(
+            "patch holds no change: write a unified diff (`@@` and lines that begin with ` `, `-`, `+`), \
+             `*** Begin Patch` … `*** End Patch`, or `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` \
+             blocks; or use edits",
+        )),
+    }
 }
 
 /// Whether a patch's name of a file can mean `path`: it may come with git's `a/` and `b/`, or with
