@@ -129,7 +129,8 @@ impl Played {
     }
 }
 
-fn gists_of(event: &Value) -> Vec<String> {
+/// What an event says of the way that a run took, in a line each.
+pub(crate) fn gists_of(event: &Value) -> Vec<String> {
     let payload = &event["payload"];
     match event["kind"].as_str().unwrap_or_default() {
         "RoleBegan" => {

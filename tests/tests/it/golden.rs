@@ -7,6 +7,7 @@
 //! records this release's anew, which may be done until it is out and never after.
 
 mod delivered;
+mod gist;
 mod hold;
 mod made;
 mod record;
@@ -34,6 +35,7 @@ use docket_schema::{
     task::TaskEvent,
 };
 use docket_tests::system::Tool;
+use gist::Gist;
 
 /// A golden log.
 struct Golden {
@@ -50,18 +52,34 @@ fn of_release() -> PathBuf {
     folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
 }
 
-/// A run of this home is a golden one of this release: later builds verify it, and go on from every event of it. With
-/// `UPDATE_FIXTURES` one that is lacking is written; without it that is a failure.
+/// A run of this home is a golden one of this release: later builds verify it, go on from every event of it, and come to
+/// the same when it is played again. With `UPDATE_FIXTURES` one that is lacking is written; without it that is a failure.
+/// A run that comes to something else by newer rules of its engine is written beside the older ones.
 pub(crate) async fn kept(home: &Path, run: &str, name: &str) -> Result<()> {
-    if std::env::var_os("UPDATE_FIXTURES").is_some() && lacks(name) {
-        let to = of_release().join(format!("{name}.run.jsonl"));
-        let args = ["export", run, "--plain", "-o", to.to_str().context("UTF-8")?];
-        docket_tests::system::run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], &args)
-            .await?
-            .ok()?;
+    let folder = tempfile::tempdir()?;
+    let to = folder.path().join("played.run.jsonl");
+    let args = ["export", run, "--plain", "-o", to.to_str().context("UTF-8")?];
+    let env = [("DOCKET_HOME", home.as_os_str())];
+    docket_tests::system::run(Tool::Docket, home, &env, &args).await?.ok()?;
+    let bytes = fs::read(&to)?;
+    let played = Gist::of(&Export::read(&bytes)?)?;
+    let mut golden = Vec::new();
+    for newer in 1.. {
+        let name = if newer == 1 { name.to_owned() } else { format!("{name}-{newer}") };
+        let file = of_release().join(format!("{name}.run.jsonl"));
+        if !file.exists() {
+            let is_lacking = played.is_one_of(&golden).is_err();
+            if is_lacking && std::env::var_os("UPDATE_FIXTURES").is_some() {
+                return Ok(fs::write(file, bytes)?);
+            }
+            break;
+        }
+        golden.push((name, Gist::of(&Export::read(&fs::read(file)?)?)?));
     }
-    ensure!(!lacks(name), "there is no golden log {name}: UPDATE_FIXTURES=1 writes it");
-    Ok(())
+    let told = || {
+        format!("{name}: what was played is in no golden log; UPDATE_FIXTURES=1 writes one that is lacking")
+    };
+    played.is_one_of(&golden).with_context(told)
 }
 
 /// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.
@@ -234,20 +252,18 @@ async fn every_golden_log_verifies() -> Result<()> {
 
 #[test]
 fn after_each_prefix_of_each_golden_log_the_next_decision_is_the_recorded_one() -> Result<()> {
-    let mut compared = 0;
     for (name, run) in runs()? {
-        compared += hold::decides(&run).with_context(|| name)?;
+        let compared = hold::decides(&run).with_context(|| name.clone())?;
+        ensure!(compared > 0, "{name}: no decision was compared");
     }
-    ensure!(compared > 60, "{compared} decisions compared");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_each_prefix_of_each_golden_log_the_workspace_is_restored_to_the_recorded_tree() -> Result<()> {
-    let mut restored = 0;
     for (name, run) in runs()? {
-        restored += hold::restores(&run).await.with_context(|| name)?;
+        let restored = hold::restores(&run).await.with_context(|| name.clone())?;
+        ensure!(restored > 0, "{name}: no tree was restored");
     }
-    ensure!(restored > 20, "{restored} trees restored");
     Ok(())
 }

@@ -36,6 +36,7 @@ use crate::{
     bootstrap::SandboxChoice,
     engine,
     mcp::Servers,
+    policy::Sight,
     tools::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
         WholeOutputs,

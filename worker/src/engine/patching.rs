@@ -222,7 +222,11 @@ fn words_of(done: &Done) -> String {
 
 /// The call that applies an answer; none where it says that nothing is to be changed. `exact` = a file is named by its
 /// whole path.
-fn read(path: &WorkPath, said: &str, exact: bool) -> Result<Option<(&'static str, serde_json::Value)>, String> {
+fn read(
+    path: &WorkPath,
+    said: &str,
+    exact: bool,
+) -> Result<Option<(&'static str, serde_json::Value)>, String> {
     let name = path.to_string();
     let other = |named: &str| if exact { !is_exactly(&name, named) } else { is_another(&name, named) };
     if said.trim().trim_matches(|c| "`*.".contains(c)) == "UNCHANGED" {
@@ -331,7 +335,10 @@ mod tests {
         // Another file may have that name.
         for named in ["a.py", "./a.py", "lib/src/a.py", "lib/a.py", "/a.py"] {
             for patch in forms(named) {
-                assert!(read(&path, &patch, true).is_err_and(|told| told.contains("only `src/a.py`")), "{patch}");
+                assert!(
+                    read(&path, &patch, true).is_err_and(|told| told.contains("only `src/a.py`")),
+                    "{patch}"
+                );
             }
         }
         assert!(forms("a.py").iter().all(|patch| read(&path, patch, false).is_ok()), "as in older logs");

@@ -122,7 +122,10 @@ impl Look {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::{Reach, judge, parse}, *};
+    use super::{
+        super::{Reach, judge, parse},
+        *,
+    };
 
     fn call(name: &str, args: serde_json::Value) -> ToolUse {
         ToolUse { call: CallId::own(0), name: name.to_owned(), args, malformed: None }
@@ -158,7 +161,10 @@ mod tests {
             sight.bars(&whole(folder), &below(paths)).map(|(call, rule)| (call.args["path"].clone(), rule))
         };
         let terraform = "[[rules]]\nid = \"tf\"\nverdict = \"ask\"\npaths = [\"*.tf\"]\n";
-        assert_eq!(bars(terraform, "x", &["x/a", "x/b/main.tf"]), Some((json!("x/b/main.tf"), "tf".to_owned())));
+        assert_eq!(
+            bars(terraform, "x", &["x/a", "x/b/main.tf"]),
+            Some((json!("x/b/main.tf"), "tf".to_owned()))
+        );
         assert_eq!(bars(terraform, "x", &["x/a"]), None);
         // It was asked about already, or let through by name.
         let deletes = "[[rules]]\nid = \"d\"\nverdict = \"ask\"\nlabels = [\"deletes\"]\n";

@@ -102,7 +102,9 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
 #[test]
 fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
     let rule = |verdict: &str| {
-        let text = format!("[[rules]]\nid = \"i\"\nverdict = \"{verdict}\"\npaths = [\"ops/infra/**\", \"keys/\"]\n");
+        let text = format!(
+            "[[rules]]\nid = \"i\"\nverdict = \"{verdict}\"\npaths = [\"ops/infra/**\", \"keys/\"]\n"
+        );
         [parse(&text).expect("a policy")]
     };
     let deny = rule("deny");
@@ -128,7 +130,8 @@ fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
         assert_eq!(judge(&deny, &call, Reach::Name).ruling, Allow, "{tool} {args}");
     }
     // What is allowed below a folder says nothing of the folder.
-    let strict = parse("default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n");
+    let strict =
+        parse("default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n");
     let strict = [strict.expect("a policy")];
     assert_eq!(said(&strict, &call("delete_file", json!({"path": "notes", "recursive": true}))).0, Deny);
 }

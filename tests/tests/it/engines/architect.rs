@@ -463,6 +463,24 @@ async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> 
     Ok(())
 }
 
+/// Where no policy speaks of commands a plan starts what is on docket's own list, and it is told what that is (D9).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_starts_only_what_is_on_the_list() -> Result<()> {
+    let refused = r#"{"actions": [{"kind": "command", "cmd": "systemctl restart db"}]}"#;
+    let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
+        {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
+    let script = Said { first: refused, second: allowed, ..Said::default() }.script();
+    let played = super::play("architect", &script).await?;
+    played.has(&[
+        "invalid \"plan\": \"actions[0]: `systemctl restart db` starts what a plan may not; it may start ./*, sh, bash",
+        "planned 2",
+        "step 2 done",
+        "verdict finish",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("architect-unlisted").await
+}
+
 /// What stands in a file and in the difference, and is a secret, is in no request (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_holds_a_secret_of_the_file() -> Result<()> {

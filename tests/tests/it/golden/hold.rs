@@ -45,7 +45,30 @@ const fn decision_of(event: &RunEvent) -> Option<DecisionHash> {
         RunEvent::RunBlocked(e) => Some(e.decision),
         RunEvent::Compacted(e) => e.decision,
         RunEvent::RunEnded(e) => e.decision,
-        _ => None,
+        RunEvent::Concluded(e) => Some(e.decision),
+        RunEvent::RoleBegan(e) => Some(e.decision),
+        RunEvent::RunStarted(_)
+        | RunEvent::Forked(_)
+        | RunEvent::RunRecovered(_)
+        | RunEvent::SetupFinished(_)
+        | RunEvent::PhaseChanged(_)
+        | RunEvent::ModelAnswered(_)
+        | RunEvent::ModelFailed(_)
+        | RunEvent::ToolFinished(_)
+        | RunEvent::SnapshotTaken(_)
+        | RunEvent::GateFinished(_)
+        | RunEvent::Told(_)
+        | RunEvent::CancelRequested(_)
+        | RunEvent::PauseRequested(_)
+        | RunEvent::Unpaused(_)
+        | RunEvent::PolicyChanged(_)
+        | RunEvent::LimitReached(_)
+        | RunEvent::BlockerAnswered(_)
+        | RunEvent::Delegated(_)
+        | RunEvent::ChildAnswered(_)
+        | RunEvent::WorkspaceEdited(_)
+        | RunEvent::RolesPinned(_)
+        | RunEvent::BaseChecked(_) => None,
     }
 }
 
@@ -54,6 +77,7 @@ pub(super) fn decides(run: &Export) -> Result<usize> {
     let history = run.history();
     let mut state = RunState::default();
     let mut compared = 0;
+    let mut last = None;
     for (at, event) in history.iter().enumerate() {
         let phase = |kind: &str| kind == "PhaseChanged";
         // A change of phase stands between a decision and its first intent.
@@ -61,11 +85,13 @@ pub(super) fn decides(run: &Export) -> Result<usize> {
         let begins = state.stage == Stage::Deciding && !(at > 0 && phase(&history[at - 1].kind));
         if let (true, Some(next), Some(pins)) = (begins, next, &state.pins) {
             let typed = RunEvent::decode(&next.kind, next.version, next.payload.as_str())?;
-            if let Some(recorded) = decision_of(&typed) {
+            // What one decision concludes and the role that it takes up are two events.
+            if let Some(recorded) = decision_of(&typed).filter(|recorded| last != Some(*recorded)) {
                 let engine = engine::engine(&pins.engine).context("the engine of the log")?;
                 let decided = engine.decide(&state);
                 ensure!(decided.hash() == recorded, "event {} of {}: {decided:?}", next.seq, next.stream);
                 compared += 1;
+                last = Some(recorded);
             }
         }
         state.apply_envelope(event).with_context(|| format!("event {} of {}", event.seq, event.stream))?;

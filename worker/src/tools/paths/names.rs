@@ -98,7 +98,9 @@ pub(super) fn go_along(
         match load(context.root, path) {
             Ok(now) if now.hash == *seen => read.push((path.clone(), now.hash)),
             Ok(_) => {
-                return Err(format!("`{path}` changed on disk since it was read: read it again, then {act} its folder"));
+                return Err(format!(
+                    "`{path}` changed on disk since it was read: read it again, then {act} its folder"
+                ));
             }
             // It is no file any more, and goes as what it is.
             Err(_) => {}

@@ -1,0 +1,64 @@
+//! What a run came to, without what differs from one time to the next: a run that is played again must come to what its
+//! golden log says.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::TypedEvent as _,
+    export::Export,
+    run::{RunEvent, RunState},
+};
+use serde_json::{Value, json};
+
+/// See the module.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Gist {
+    /// Who spoke, what was concluded, what tools and checks came to, how it ended.
+    steps: Vec<String>,
+    /// Files that differ from the base, and what they hold.
+    files: BTreeMap<String, String>,
+}
+
+/// Folders that programs leave behind, with times in their files.
+const LEFT_BEHIND: [&str; 2] = ["__pycache__", ".pytest_cache"];
+
+impl Gist {
+    pub(super) fn of(run: &Export) -> Result<Self> {
+        let mut state = RunState::default();
+        let mut steps = Vec::new();
+        for event in run.history() {
+            let payload: Value = serde_json::from_str(event.payload.as_str())?;
+            let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())?;
+            if let RunEvent::RunEnded(ended) = typed {
+                steps.push(json!(ended.result)["outcome"].to_string());
+            }
+            steps.extend(crate::engines::gists_of(&json!({ "kind": event.kind, "payload": payload })));
+            state.apply_envelope(&event)?;
+        }
+        let of_run =
+            |path: &String| !LEFT_BEHIND.iter().any(|left| path.split('/').any(|part| part == *left));
+        let files = state.overlay.iter().map(|(path, entry)| (path.to_string(), format!("{entry:?}")));
+        let files = files.filter(|(path, _)| of_run(path)).collect();
+        ensure!(!steps.is_empty(), "the run says nothing");
+        Ok(Self { steps, files })
+    }
+
+    /// Fails where this is none of what golden logs say, with the first difference to the last of them.
+    pub(super) fn is_one_of(&self, golden: &[(String, Self)]) -> Result<()> {
+        if golden.iter().any(|(_, kept)| kept == self) {
+            return Ok(());
+        }
+        let (name, kept) = golden.last().context("there is no golden log of that name")?;
+        let at = self.steps.iter().zip(&kept.steps).take_while(|(mine, theirs)| mine == theirs).count();
+        let (mine, theirs) = (self.steps.get(at), kept.steps.get(at));
+        ensure!(mine == theirs, "step {at}: played {mine:?}, and {name} has {theirs:?}");
+        ensure!(
+            self.files == kept.files,
+            "files: played {:#?}, and {name} has {:#?}",
+            self.files,
+            kept.files
+        );
+        Ok(())
+    }
+}
