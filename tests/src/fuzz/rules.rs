@@ -4,7 +4,7 @@ use docket_schema::{
     message::{CallId, ToolUse},
     policy::{Policy, Ruling},
 };
-use docket_worker::policy::{judge, read};
+use docket_worker::policy::{Reach, judge, read};
 
 use super::{pieces, text};
 
@@ -28,14 +28,21 @@ pub(super) fn policy(input: &[u8]) {
     let calls = [
         call("run_command", serde_json::json!({ "command": line })),
         call("edit_file", serde_json::json!({ "path": line })),
+        call("move_file", serde_json::json!({ "from": line, "to": "x" })),
     ];
     let strict = Policy { default: Ruling::Deny, ..Policy::default() };
     for call in &calls {
-        assert_eq!(judge(&[], call).ruling, Ruling::Allow, "nothing forbids");
-        assert_eq!(judge(std::slice::from_ref(&strict), call).ruling, Ruling::Deny, "nothing allows");
+        assert_eq!(judge(&[], call, Reach::Below).ruling, Ruling::Allow, "nothing forbids");
+        assert_eq!(
+            judge(std::slice::from_ref(&strict), call, Reach::Below).ruling,
+            Ruling::Deny,
+            "nothing allows"
+        );
         if let Some(policy) = &policy {
-            let alone = judge(std::slice::from_ref(policy), call).ruling;
-            let both = judge(&[policy.clone(), strict.clone()], call).ruling;
+            let alone = judge(std::slice::from_ref(policy), call, Reach::Below).ruling;
+            let by_name = judge(std::slice::from_ref(policy), call, Reach::Name).ruling;
+            assert!(alone >= by_name, "what a folder holds makes no room");
+            let both = judge(&[policy.clone(), strict.clone()], call, Reach::Below).ruling;
             assert!(both >= alone, "a further policy never makes room");
         }
     }

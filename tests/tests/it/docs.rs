@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use docket_schema::tool::ToolSet;
 use docket_tests::{
     docs::{Page, Room, play},
     pg_cluster::{Cluster, ClusterOptions},
@@ -190,6 +191,18 @@ const NOT_RUN: &[(&str, &str)] = &[
         "docket compare a.md backlog.jsonl --repo . --model openai:gpt-5.5 --model anthropic:claude-opus-5-5",
     ),
 ];
+
+/// Each tool of the wide set is named where they are told of.
+#[test]
+fn every_wide_tool_is_named() -> Result<()> {
+    let text = std::fs::read_to_string(root().join("coordinator/docs/topics/tools.md"))?;
+    for set in ToolSet::ALL {
+        let lacking = docket_worker::tools::specs_of(set).into_iter().map(|spec| spec.name);
+        let lacking: Vec<String> = lacking.filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        ensure!(lacking.is_empty(), "not in tools.md: {lacking:?}");
+    }
+    Ok(())
+}
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root")

@@ -95,10 +95,11 @@ fn tools_layer(tools: &[ToolSpec]) -> String {
     out
 }
 
-/// The first user message: the task layer.
+/// The first user message: the task layer, in one form whatever its text was pasted from.
 pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity) -> String {
+    let (title, text) = (normalized(title), normalized(text));
     let mut out = format!("# Task: {title}\n\n");
-    let text = without_title(title, text);
+    let text = without_title(&title, &text);
     let end = text.char_indices().nth(TASK_CHARS_MAX).map_or(text.len(), |(end, _)| end);
     out.push_str(&text[..end]);
     if end < text.len() {
@@ -116,6 +117,25 @@ pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity
     if let Some(preview) = complexity::preview(complexity) {
         out.push_str(&format!("\n\n# Before your first change\n{preview}\n"));
     }
+    out
+}
+
+/// Lines that end with `\n` alone and without blanks, at most two empty ones in a row, and none at the beginning and the
+/// end (E3). Nothing that says something is taken away; what hides is shown where the prompt is rendered.
+fn normalized(text: &str) -> String {
+    const EMPTY_MAX: usize = 2;
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let mut out = String::with_capacity(text.len());
+    let mut empty = 0;
+    for line in text.lines() {
+        let line = line.trim_end();
+        empty = if line.is_empty() { empty + 1 } else { 0 };
+        if empty <= EMPTY_MAX && !(line.is_empty() && out.is_empty()) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out.truncate(out.trim_end().len());
     out
 }
 

@@ -76,6 +76,19 @@ fn a_wide_tree_is_cut_and_says_so() {
     assert!(shown.len() <= TREE_BYTES_MAX && shown.contains("more folders; use list_files]"), "{shown}");
 }
 
+/// The same task pasted from elsewhere is the same prompt (E3).
+#[test]
+fn a_task_is_told_in_one_form_whatever_it_was_pasted_from() {
+    let told = task("Add a tax", "Prices carry a tax.\n\n\n  - of 19 %\n\tnot of 7", &[], Complexity::Low);
+    for text in [
+        "Prices carry a tax.\r\n\r\n\r\n  - of 19 %\r\n\tnot of 7\r\n",
+        "\u{feff}\n\n  \nPrices carry a tax.  \n\n\n\n\n\n  - of 19 %\t\n\tnot of 7\n\n\n",
+        "Add a tax\r\nPrices carry a tax.\n\n\n  - of 19 %\n\tnot of 7",
+    ] {
+        assert_eq!(task("Add a tax ", text, &[], Complexity::Low), told, "{text:?}");
+    }
+}
+
 #[test]
 fn a_long_task_is_cut_and_says_so() {
     let shown = task("t", &"ä".repeat(TASK_CHARS_MAX + 1), &["out.txt".to_owned()], Complexity::Low);

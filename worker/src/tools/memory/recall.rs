@@ -22,20 +22,27 @@ pub(in super::super) struct Args {
     /// The key; without it all are listed.
     #[serde(default)]
     key: Option<String>,
+    /// Without a key: only those that come behind this one by name, to go on where a list ended.
+    #[serde(default)]
+    after: Option<String>,
     /// Who shares it: runs on this repository (the default), or runs of this queue.
     #[serde(default)]
     scope: Option<Scope>,
 }
 
-/// Keys that one answer names: of more the first by name.
+/// Keys that one answer names: of more the first by name, and how to go on.
 const KEYS_SHOWN_MAX: usize = 200;
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let Args { key, scope } = args;
+    let Args { key, after, scope } = args;
     let key = key.filter(|key| !key.is_empty());
+    let after = after.unwrap_or_default();
+    if key.is_some() && !after.is_empty() {
+        return ToolOutcome::error(NAME, "`key` and `after` were both given: `after` is for a list of keys");
+    }
     ask(context, NAME, scope, MemoryAct::Recall { key: key.clone() }, |answer| match answer {
         RunMemoryResponse::Recalled { value } => Ok(visible(&value)),
-        RunMemoryResponse::Keys { keys } => Ok(listed(&keys)),
+        RunMemoryResponse::Keys { keys } => Ok(listed(keys, &after)),
         RunMemoryResponse::Absent => Err(format!(
             "nothing is remembered under `{}`; memory_recall without a key lists what is",
             key.unwrap_or_default()
@@ -45,16 +52,23 @@ pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolO
     .await
 }
 
-fn listed(keys: &[MemoryKey]) -> String {
+fn listed(mut keys: Vec<MemoryKey>, after: &str) -> String {
     if keys.is_empty() {
         return "nothing is remembered here yet".to_owned();
     }
+    keys.sort_by(|a, b| a.key.cmp(&b.key));
     let mut text = format!("{} keys\n", keys.len());
-    for one in keys.iter().take(KEYS_SHOWN_MAX) {
+    let behind = &keys[keys.partition_point(|one| one.key.as_str() <= after)..];
+    let (shown, more) = behind.split_at(behind.len().min(KEYS_SHOWN_MAX));
+    for one in shown {
         text.push_str(&format!("{} ({} bytes): {}\n", visible(&one.key), one.bytes, visible(&one.begins)));
     }
-    if keys.len() > KEYS_SHOWN_MAX {
-        text.push_str(&format!("[… {} more keys: recall one by its name …]\n", keys.len() - KEYS_SHOWN_MAX));
+    if let (Some(last), false) = (shown.last(), more.is_empty()) {
+        let last = visible(&last.key);
+        text.push_str(&format!("[… {} more keys: `after` = `{last}` goes on …]\n", more.len()));
+    }
+    if shown.is_empty() {
+        text.push_str(&format!("none of them is behind `{}`\n", visible(after)));
     }
     text
 }
@@ -65,12 +79,23 @@ mod tests {
 
     #[test]
     fn a_list_of_keys_is_bounded_and_hides_nothing() {
-        let key = |n: usize| MemoryKey { key: format!("k{n}"), bytes: 3, begins: "a\u{202e}b".to_owned() };
-        let text = listed(&(0..1000).map(key).collect::<Vec<_>>());
-        assert!(text.starts_with("1000 keys\nk0 (3 bytes): a\\u{202e}b\n"), "{text}");
+        let key = |n: usize| MemoryKey { key: format!("k{n:04}"), bytes: 3, begins: "a\u{202e}b".to_owned() };
+        let keys: Vec<MemoryKey> = (0..1000).map(key).collect();
+        let text = listed(keys.clone(), "");
+        assert!(text.starts_with("1000 keys\nk0000 (3 bytes): a\\u{202e}b\n"), "{text}");
         assert!(
-            text.ends_with("[… 800 more keys: recall one by its name …]\n") && text.lines().count() == 202
+            text.ends_with("[… 800 more keys: `after` = `k0199` goes on …]\n") && text.lines().count() == 202
         );
-        assert_eq!(listed(&[]), "nothing is remembered here yet");
+        // From list to list every key is seen once.
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let text = listed(keys.clone(), &after);
+            seen.extend(text.lines().filter_map(|line| Some(line.split_once(" (")?.0.to_owned())));
+            let Some((_, rest)) = text.split_once("`after` = `") else { break };
+            after = rest.split_once('`').expect("a key").0.to_owned();
+        }
+        assert_eq!(seen, keys.iter().map(|one| one.key.clone()).collect::<Vec<_>>());
+        assert_eq!(listed(keys, "k0999"), "1000 keys\nnone of them is behind `k0999`\n");
+        assert_eq!(listed(Vec::new(), ""), "nothing is remembered here yet");
     }
 }
