@@ -149,7 +149,7 @@ fn said(policy: Policy, line: String) -> Said {
     let tool =
         ToolUse { call: CallId("check".to_owned()), name: "run_command".to_owned(), args, malformed: None };
     let policies = [policy];
-    let found = policy::judge(&policies, &tool);
+    let found = policy::judge(&policies, &tool, policy::Reach::Below);
     let network = policy::network(&policies, &tool).is_some();
     Said { line, verdict: found.ruling, rule: found.rule, about: found.about, reason: found.reason, network }
 }

@@ -16,7 +16,7 @@ use docket_schema::{
 };
 use docket_worker::{
     bootstrap::SandboxChoice,
-    policy::{Judgement, judge, network},
+    policy::{Judgement, Reach, judge, network},
     sandbox::{
         BackendChoice, Captured, CommandOutput, CommandSpec, Ended, Heard, LendError, Lent, Limits, Listener,
         Sandbox, SandboxConfig, SandboxReport,
@@ -136,7 +136,7 @@ struct Row<'a> {
 /// Runs it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let policies = policies(&cx, args.policy.as_deref())?;
-    let judged = judge(&policies, &as_tool(&args.command));
+    let judged = judge(&policies, &as_tool(&args.command), Reach::Below);
     if judged.ruling != Ruling::Allow {
         say_refused(&cx, &judged);
         return Ok(Exit::Status(FORBIDDEN));
