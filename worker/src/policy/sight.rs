@@ -134,7 +134,7 @@ mod tests {
     const POLICIES: [&str; 5] = [
         "[[rules]]\nid = \"s\"\nverdict = \"deny\"\npaths = [\"secrets/**\", \"*.key\"]\n",
         "[[rules]]\nid = \"s\"\nverdict = \"ask\"\ntools = [\"read_file\"]\npaths = [\"a/*\"]\n",
-        "default = \"deny\"\n[[rules]]\nid = \"l\"\nverdict = \"allow\"\ntools = [\"read_*\", \"search_*\"]\npaths = [\"a/**\"]\n",
+        "default = \"deny\"\n[[rules]]\nid = \"l\"\nverdict = \"allow\"\ntools = [\"read_file\", \"search_codebase\"]\npaths = [\"a/**\"]\n",
         "default = \"ask\"\n[[rules]]\nid = \"r\"\nverdict = \"allow\"\nlabels = [\"reads\"]\n",
         "[[rules]]\nid = \"c\"\nverdict = \"deny\"\ncommands = [\"cat *\"]\n",
     ];
