@@ -420,3 +420,27 @@ fn what_a_person_says_is_the_architects_to_plan_by() {
     play.is("ask architect");
     assert!(play.opening().contains("There is no changelog."), "{}", play.opening());
 }
+
+/// The log tells of each patch that was refused, of the last one as well: there it is counted (E10).
+#[test]
+fn of_the_last_refused_patch_the_log_tells_as_well() {
+    let facts = |role_rules: u32, patch: &str| {
+        let mut play = Play::new();
+        play.log.pin(|pins| pins.settings.role_rules = role_rules);
+        play.say(ARCHITECT, EDIT);
+        for _ in 0..3 {
+            play.shown();
+            play.say(CODER, patch);
+        }
+        play.next().0
+    };
+    let refused = |fact: &&Fact| matches!(fact, Fact::Invalid { what, .. } if what == "patch");
+    let failed = |fact: &Fact| matches!(fact, Fact::StepEnded { success: false, .. });
+    for (role_rules, told) in [(1, 0), (2, 1)] {
+        for patch in ["I would rather not.", "*** Begin Patch\n*** Update File: b.py\n-1\n+2\n*** End Patch"] {
+            let facts = facts(role_rules, patch);
+            assert_eq!(facts.iter().filter(refused).count(), told, "{role_rules}: {facts:?}");
+            assert_eq!(facts.iter().position(failed), Some(told), "{role_rules}: {facts:?}");
+        }
+    }
+}
