@@ -437,7 +437,8 @@ fn of_the_last_refused_patch_the_log_tells_as_well() {
     let refused = |fact: &&Fact| matches!(fact, Fact::Invalid { what, .. } if what == "patch");
     let failed = |fact: &Fact| matches!(fact, Fact::StepEnded { success: false, .. });
     for (role_rules, told) in [(1, 0), (2, 1)] {
-        for patch in ["I would rather not.", "*** Begin Patch\n*** Update File: b.py\n-1\n+2\n*** End Patch"] {
+        for patch in ["I would rather not.", "*** Begin Patch\n*** Update File: b.py\n-1\n+2\n*** End Patch"]
+        {
             let facts = facts(role_rules, patch);
             assert_eq!(facts.iter().filter(refused).count(), told, "{role_rules}: {facts:?}");
             assert_eq!(facts.iter().position(failed), Some(told), "{role_rules}: {facts:?}");
