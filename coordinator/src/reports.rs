@@ -12,7 +12,7 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, TaskId, Timestamp},
     report::{COST_KINDS, CallCost, CostFold, CostSums, RunCost, TaskFold, TaskMetrics, WeekMetrics},
-    run::RunEvent,
+    run::{Models, RunEvent},
     task::TaskEvent,
     wire::{
         CostDay, CostDaysPage, CostDaysQuery, CostPage, CostQuery, MetricsPage, MetricsQuery, REPORT_TASKS,
@@ -177,11 +177,9 @@ async fn cost_of(
     view: &RunView,
     window: Option<(Timestamp, Timestamp)>,
 ) -> Result<(RunCost, u64), ReportError> {
-    let mut fold = CostFold::default();
-    for (run, _) in ancestors(store, view).await?.into_iter().rev() {
-        if let Some(first) = store.read(StreamId::Run(run), Seq(0), 1).await?.first() {
-            fold.inherit(&typed(first)?);
-        }
+    let mut fold = inherited(store, view).await?;
+    if let Some(models) = models_at_the_top(store, view).await? {
+        fold.compare_with(models);
     }
     let walk = Walk::over(store, StreamId::Run(view.id), Seq(u64::MAX), fold, |fold, event| {
         if COST_KINDS.contains(&event.kind.as_str()) {
@@ -195,6 +193,33 @@ async fn cost_of(
         calls.retain(|call: &CallCost| call.at >= from && call.at < until);
     }
     Ok((RunCost::of((view.id, view.task), strong, calls), events))
+}
+
+/// A fold that knows of the models that a run has from those whose history it shares.
+async fn inherited(store: &dyn Store, view: &RunView) -> Result<CostFold, ReportError> {
+    let mut fold = CostFold::default();
+    for (run, _) in ancestors(store, view).await?.into_iter().rev() {
+        if let Some(first) = store.read(StreamId::Run(run), Seq(0), 1).await?.first() {
+            fold.inherit(&typed(first)?);
+        }
+    }
+    Ok(fold)
+}
+
+/// The models of the run from which a piece of work came at last; none where nobody gave it away, or that run is archived.
+async fn models_at_the_top(store: &dyn Store, view: &RunView) -> Result<Option<Models>, ReportError> {
+    let (mut task, mut top) = (view.task, None);
+    for _ in 0..LINEAGE_RUNS_MAX {
+        let Some(by) = store.task(task).await?.and_then(|task| task.delegated_by) else { break };
+        (task, top) = (by.task, Some(by.run));
+    }
+    let Some(top) = top else { return Ok(None) };
+    let Some(view) = store.run(top).await? else { return Ok(None) };
+    let mut fold = inherited(store, &view).await?;
+    if let Some(first) = store.read(StreamId::Run(top), Seq(0), 1).await?.first() {
+        fold.inherit(&typed(first)?);
+    }
+    Ok(fold.into_models())
 }
 
 /// How well the tasks went that `query` means.

@@ -3,7 +3,8 @@
 //! Money is what the log says a call cost by the prices that the run pinned. A model without a price is no free one:
 //! its calls are counted beside the sum, never into it. A call that failed has no bill in the log, for providers say
 //! none; it is counted with the time it took. The comparison asks what the same tokens would have cost at the prices
-//! of the run's main model, the strong one: as many turns, the same answers, the same share found in its cache.
+//! of the strong model: as many turns, the same answers, the same share found in its cache. That is the run's main model;
+//! of a piece of work that was given away it is that of the run at the top, which would have done it itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,7 @@ pub struct CallCost {
     /// Nano-dollars, where it was answered and its model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_nusd: Option<u64>,
-    /// Nano-dollars that the same tokens cost at the main model's prices, where those and its own are known.
+    /// Nano-dollars that the same tokens cost at the strong model's prices, where those and its own are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strong_nusd: Option<u64>,
     /// From the request's first byte to the end, in milliseconds.
@@ -188,6 +189,7 @@ pub const COST_KINDS: [&str; 5] = ["RunStarted", "Forked", "ModelRequested", "Mo
 #[derive(Debug, Clone, Default)]
 pub struct CostFold {
     models: Option<Models>,
+    strong: Option<Models>,
     open: Option<(Timestamp, Turn, Box<ModelRequested>)>,
     calls: Vec<CallCost>,
 }
@@ -204,6 +206,16 @@ impl CostFold {
         }
     }
 
+    /// Compares with the main model of these, whatever the run's own is.
+    pub fn compare_with(&mut self, models: Models) {
+        self.strong = Some(models);
+    }
+
+    /// The models that the run has, as far as it was told.
+    pub fn into_models(self) -> Option<Models> {
+        self.models
+    }
+
     /// Takes the next event.
     pub fn take(&mut self, at: Timestamp, turn: Turn, event: RunEvent) {
         self.inherit(&event);
@@ -214,7 +226,8 @@ impl CostFold {
             let Some((_, turn, asked)) = self.open.take() else { return };
             let priced = self.terms(&asked.model).filter(|terms| terms.priced).is_some();
             let cost_nusd = priced.then_some(answered.cost_nusd);
-            let strong = self.models.as_ref().map(|models| models.terms).filter(|terms| terms.priced);
+            let strong = self.strong.as_ref().or(self.models.as_ref()).map(|models| models.terms);
+            let strong = strong.filter(|terms| terms.priced);
             let strong_nusd = strong.filter(|_| priced).map(|terms| terms.prices.cost_nusd(answered.usage));
             let call = ended(at, turn, &asked, CallEnd::Answered);
             let latency_ms = answered.total_ms;
@@ -247,7 +260,7 @@ impl CostFold {
     /// All calls, and the model that they are compared with.
     pub fn finish(mut self) -> (Vec<CallCost>, Option<ModelRef>) {
         self.end_open();
-        (self.calls, self.models.map(|models| models.main))
+        (self.calls, self.strong.or(self.models).map(|models| models.main))
     }
 }
 

@@ -132,6 +132,23 @@ fn cache_reads_and_writes_are_priced_each_at_its_own_and_savings_are_against_the
     );
 }
 
+/// A piece that was given away to a cheap model is compared with the model that would have done it otherwise (D7).
+#[test]
+fn a_piece_is_compared_with_the_model_at_the_top() {
+    let cheap = terms(100).prices.cost_nusd(usage());
+    let mut fold = CostFold::default();
+    fold.compare_with(models());
+    let own = Models::only(model("cheap"), terms(100));
+    for (nth, event) in (1..).zip([started(own), asked("cheap", DECIDE, None), answered(cheap)]) {
+        fold.take(Timestamp(nth), Turn(1), event);
+    }
+    let (calls, strong) = fold.finish();
+    let report = CostReport::of(&[RunCost::of((RUN, TASK), strong, calls)], CostBy::Model);
+    let savings = &report.savings;
+    assert_eq!((savings.cost_nusd, savings.strong_nusd), (3500, 35_000));
+    assert_eq!(savings.strong, ["anthropic:strong"]);
+}
+
 #[test]
 fn a_dearer_model_saves_less_than_nothing() {
     let mut dear = models();

@@ -365,6 +365,8 @@ async fn a_child_that_fails_has_one_try_and_is_in_its_parents_cost() -> Result<(
         let all = docket_schema::run::History::read(history.envelopes.clone())?.state().clone();
         let spent = all.asking.spent(&all.totals).tokens;
         ensure!(tokens(&cost["total"]) == spent, "{spent}: {cost}");
+        // Whoever gave it away would have asked its own model.
+        ensure!(cost["savings"]["strong"] == serde_json::json!(["openai:main"]), "{cost}");
     }
     keeps(&stage, &task, "delegate-child-fails").await?;
     stage.end().await
