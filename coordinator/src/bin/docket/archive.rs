@@ -243,8 +243,14 @@ async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<(
             // All of them are looked up before any comes back.
             let mut streams = Vec::new();
             for id in &args.ids {
-                let absent =
-                    || Failure::new(Exit::NotFound, format!("nothing with an id of `{id}` is archived"));
+                let absent = || {
+                    Failure::new(
+                        Exit::NotFound,
+                        format!(
+                            "nothing with an id of `{id}` is archived; `docket archive list` shows what is"
+                        ),
+                    )
+                };
                 streams.push(resolve::archived(client, id).await?.ok_or_else(absent)?);
             }
             streams
@@ -293,7 +299,10 @@ async fn of_batch(client: &Client, batch: &str) -> Outcome<Vec<StreamId>> {
         }
     }
     if streams.is_empty() {
-        return Err(Failure::new(Exit::NotFound, format!("no task of batch `{batch}` is archived")));
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("no task of batch `{batch}` is archived; `docket archive list` shows what is"),
+        ));
     }
     Ok(streams)
 }

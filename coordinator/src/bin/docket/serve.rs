@@ -39,12 +39,18 @@ pub(crate) struct Args {
     pub(crate) server: ServerArgs,
 }
 
+fn place(text: &str) -> Result<std::net::SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "it must be an address and a port, as 127.0.0.1:7117 or [::1]:0; a name is none".to_owned()
+    })
+}
+
 /// Flags of a coordinator, for `serve` and `up`.
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct ServerArgs {
     /// Where to listen; port 0 takes a free one [default: `server.listen` of docket.toml, 127.0.0.1:7117]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = place)]
     listen: Option<std::net::SocketAddr>,
     /// Speak TLS with this certificate, the server's own first in PEM [default: `server.tls_cert`]
     #[arg(long, value_name = "FILE")]

@@ -55,7 +55,9 @@ pub(super) fn run(cx: &Context, args: &Args) -> Outcome {
 
 fn read(path: &Path) -> Outcome<EvalReport> {
     let name = path.display();
-    let size = std::fs::metadata(path).fail_with(Exit::Usage, || format!("cannot look at {name}"))?.len();
+    let looked = std::fs::metadata(path);
+    let told = || format!("cannot look at {name}; `docket eval SUITE --json > {name}` writes such a report");
+    let size = looked.fail_with(Exit::Usage, told)?.len();
     if size > FILE_BYTES_MAX {
         let message = format!("{name} has {size} bytes, and a report at most {FILE_BYTES_MAX}");
         return Err(Failure::new(Exit::Usage, message));
