@@ -107,10 +107,12 @@ impl Artifacts {
         self.planned
     }
 
-    /// How many are there, of how many; none where nothing is required, or nobody looked.
+    /// How many are there, of how many; none where nothing is required, or nobody looked. What an engine owes by itself is
+    /// known whatever the tree is: a run that broke off before anybody looked is told by that.
     pub(super) fn there(&self) -> Option<(u64, u64)> {
         let paths = match (self.paths, self.absent) {
             (0, _) => (0, 0),
+            (_, None) if self.demanded => (0, 0),
             (_, None) => return None,
             (all, Some(absent)) => (all.saturating_sub(absent), all),
         };

@@ -23,6 +23,9 @@ use crate::{
 const EDITS: [&str; 6] =
     ["edit_file", "create_file", "write_file", "append_file", "replace_in_file", "apply_patch"];
 
+/// Calls by which the runtime shows a role what it is to see: nobody asked for them, and they are no measure of anybody.
+const LOOKS: [&str; 3] = ["show_file", "show_changes", "survey"];
+
 /// What engines call an answer that was to be a patch.
 const PATCH: &str = "patch";
 
@@ -219,9 +222,13 @@ impl TaskFold {
             // A crash came between: nobody knows.
             ToolStatus::Unknown => return,
         };
+        let tool = self.standing.call(&event.call).map(|tool| tool.name.as_str());
+        if event.call.is_own() && tool.is_some_and(|tool| LOOKS.contains(&tool)) {
+            return;
+        }
+        let is_edit = tool.is_some_and(|tool| EDITS.contains(&tool));
         self.counts.calls += 1;
         self.counts.errors += u64::from(!went_well);
-        let is_edit = self.standing.call(&event.call).is_some_and(|tool| EDITS.contains(&tool.name.as_str()));
         if is_edit {
             self.edit_failed = !went_well;
             self.counts.edits += 1;

@@ -564,7 +564,8 @@ fn what_engines_conclude_is_a_plan_and_their_own_calls_are_edits() {
     let tool =
         ToolUse { call: call.clone(), name: "show_changes".to_owned(), args: json!({}), malformed: None };
     log.push(concluded(vec![Fact::Calls { calls: vec![tool] }])).push(finished(call, OK, none()));
-    log.gives(P, Some((1, 3)));
+    // It is no call of the agent's either: engines that look more would have fewer errors.
+    log.gives(P, Some((1, 3))).gives(Metric::ToolErrorRate, Some((2, 3)));
 }
 
 #[test]
@@ -592,6 +593,13 @@ fn a_run_of_engine_sop_owes_four_artifacts() {
         .gives(T, None)
         .push(concluded(vec![answered("architect")]))
         .gives(T, Some((3000, 1)));
+    // Where nobody looked for the paths that a task wants, the four are known all the same.
+    let mut log = Log::new();
+    log.fold.begin_run();
+    let engine = EngineRef { name: "sop".to_owned(), version: 1 };
+    log.push(RunStarted { engine, ..started("anthropic", "namespaces", &["a", "b"]) });
+    log.push(concluded(vec![card("PlanCard")])).gives(A, Some((1, 4)));
+    log.gate("requires", true, none()).gives(A, Some((3, 6)));
     // Nobody else owes them.
     under("react").gives(A, None).push(concluded(vec![card("DiffCard")])).gives(A, None);
 }

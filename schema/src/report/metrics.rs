@@ -26,7 +26,7 @@ pub enum Metric {
     TimeToPlanS,
     /// From the first lease to completion, on average.
     TimeToCompleteS,
-    /// Tool calls that failed or were refused, of those with a known outcome.
+    /// Tool calls that failed or were refused, of those with a known outcome; what the runtime shows by itself is none.
     ToolErrorRate,
     /// Tool calls that policy denied, per task.
     PolicyDenialRate,
