@@ -238,3 +238,48 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
     }
     coordinator.end_and_check().await
 }
+
+/// Gives the work away to another model.
+const GIVES: &str = r#"
+[[turns]]
+calls = [{ name = "delegate", args = { title = "A piece", instructions = "Make finished.", writes = true, model = "openai:quick" } }]
+[[turns]]
+when = { last_result_contains = "Taken over" }
+text = "Done."
+"#;
+
+/// What a task gave away is in its figures, and is no task of its own beside it: while it is waited for, and afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_away_is_in_the_figures_once() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let script = |text: &str| ScriptedModel::parse(text.as_bytes());
+    let scripts = [("gives".to_owned(), script(GIVES)?), ("quick".to_owned(), script(QUICK)?)];
+    let server = ModelServer::start_by_model(scripts.into()).await?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let tasks = tempfile::tempdir()?;
+    let one = tasks.path().join("one.md");
+    std::fs::write(&one, "# A task\nDo it.\n")?;
+    let settings = SETTINGS.replace("[run]\n", "[run]\ndelegation_depth_max = 1\n");
+    let options = WorkerOptions { settings, slots: 2, ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let (url, one) = (server.base_url(Provider::OpenAi), one.to_str().context("UTF-8")?.to_owned());
+    let repo = sample.path().to_str().context("UTF-8")?;
+    let args = ["compare", &one, "--repo", repo, "--tests", "test -e finished", "--base-url", &url];
+    let args = [&args[..], &["--model", "openai:gives", "--json"]].concat();
+    let told = coordinator.docket(&args).await?;
+    ensure!(told.success(), "{told:?}\n{}", worker.tail());
+    let live: Value = serde_json::from_str(&told.stdout).context("one object")?;
+    let batch = live["batch"].as_str().context("a batch")?.to_owned();
+    let again = coordinator.docket(&["compare", "--of", &batch, "--json"]).await?.ok()?;
+    let sent: u64 = server.requests().iter().map(|request| request.body.len() as u64 / 4).sum();
+    for all in [live, serde_json::from_str(&again)?] {
+        let of = variant(&all, "openai:gives")?;
+        ensure!(all["variants"].as_array().is_some_and(|each| each.len() == 1), "{all}");
+        ensure!(number(of, "tasks")? == 1 && number(of, "succeeded")? == 1, "{of}");
+        // Two of its own, and two of what it gave away.
+        ensure!(number(of, "turns")? == 4 && number(of, "input_tokens")? == sent, "{sent}: {of}");
+    }
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}

@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 
 use docket_schema::{
     content::WorkPath,
-    ids::{BatchId, QueueName, TaskId},
+    ids::{BatchId, QueueName, RunId, TaskId},
     message::ModelRef,
     run::{Complexity, Effort},
     task::{TaskRecord, TaskState},
@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     access::{Access, Need},
-    batch,
+    batch, children,
     context::Context,
     display,
     fail::{Exit, Outcome},
@@ -195,7 +195,9 @@ async fn named(client: &Client, of: &[String]) -> Outcome<(Option<BatchId>, Vec<
     {
         let tasks = batch_of(client, batch).await?;
         if !tasks.is_empty() {
-            return Ok((Some(batch), tasks.iter().map(|task| task.id).collect()));
+            // What was given away is a part of whoever gave it away, and in its figures.
+            let own = tasks.iter().filter(|task| task.delegated_by.is_none());
+            return Ok((Some(batch), own.map(|task| task.id).collect()));
         }
     }
     let mut tasks = Vec::new();
@@ -222,11 +224,11 @@ async fn wait(cx: &Context, client: &Client, batch: BatchId) -> Outcome<()> {
     let progress = Progress::of(cx, 0, "tasks");
     loop {
         let tasks = batch_of(client, batch).await?;
-        let count = |is: &dyn Fn(TaskState) -> bool| tasks.iter().filter(|task| is(task.state)).count();
-        let settled = count(&is_settled);
+        let settled = tasks.iter().filter(|task| is_settled(task)).count();
         progress.total(tasks.len() as u64);
         progress.at(settled as u64);
-        progress.say(format!("{} running", count(&|state| state == TaskState::Running)));
+        let running = tasks.iter().filter(|task| task.state == TaskState::Running).count();
+        progress.say(format!("{running} running"));
         if settled == tasks.len() {
             return Ok(());
         }
@@ -290,7 +292,17 @@ async fn tried(client: &Client, task: TaskId) -> Outcome<Tried> {
         }
     }
     spent.time(&view);
+    // Its time is in that of the run that waited for it.
+    let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
+    for child in children::below(client, &runs).await? {
+        for run in &child.view.runs {
+            let state = show::fold(client, run.id).await?;
+            let Some(pins) = state.pins.as_deref() else { continue };
+            spent.add(&client.all_events(run.id, Lineage::Own).await?, &pins.models);
+        }
+    }
     Ok(Tried {
+        is_settled: is_settled(&view.task),
         task,
         asked: (spec.title.clone(), spec.text.clone()),
         variant,

@@ -1,7 +1,7 @@
 //! What tasks cost and came to, added up by variant. Pure.
 //!
-//! A task's figures are those of all its runs, each event counted where it was written: a history that several
-//! runs share counts once.
+//! A task's figures are those of all its runs and of all that they gave away, each event counted where it was written: a
+//! history that several runs share counts once.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use docket_schema::{
     ids::{TaskId, Turn},
     message::{ModelRef, Usage},
     run::{Models, OtherModel, Purpose, RunEvent, RunStarted},
-    task::{TaskSpec, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState},
     wire::TaskView,
 };
 
@@ -47,6 +47,8 @@ pub(super) struct Tried {
     pub(super) asked: (String, String),
     pub(super) variant: Variant,
     pub(super) state: TaskState,
+    /// Nothing more comes of it by itself.
+    pub(super) is_settled: bool,
     /// Why it ended otherwise than well.
     pub(super) message: Option<String>,
     pub(super) spent: Spent,
@@ -128,7 +130,7 @@ impl Sum {
             let spent = &tried.spent;
             sum.tasks += 1;
             sum.succeeded += usize::from(tried.state == TaskState::Completed);
-            sum.under_way += usize::from(!is_settled(tried.state));
+            sum.under_way += usize::from(!tried.is_settled);
             sum.turns += spent.turns;
             sum.usage = sum.usage.plus(spent.usage);
             let known = sum.cost_nusd.filter(|_| !spent.unpriced);
@@ -147,9 +149,11 @@ impl Sum {
     }
 }
 
-/// Whether nothing more will come of it by itself.
-pub(super) const fn is_settled(state: TaskState) -> bool {
-    state.is_ended() || matches!(state, TaskState::Blocked)
+/// Whether nothing more will come of it by itself. One that waits for its provider goes on by itself; one that waits for
+/// what it gave away goes on with that, which is a task of the batch as well.
+pub(super) fn is_settled(task: &TaskRecord) -> bool {
+    task.state.is_ended()
+        || (task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedWhy::Outage))
 }
 
 /// The middle one; of an even number the mean of the two in the middle.
@@ -200,6 +204,7 @@ mod tests {
                 fallback: None,
                 engine: "react".to_owned(),
             },
+            is_settled: state.is_ended(),
             state,
             message: None,
             spent: Spent {
