@@ -208,7 +208,7 @@ text = "Done."
 "#;
 
 /// The task's last run is a golden log as well.
-async fn keeps(stage: &Stage, task: &TaskRecord, name: &str) -> Result<()> {
+pub(crate) async fn keeps(stage: &Stage, task: &TaskRecord, name: &str) -> Result<()> {
     let run = task.last_run.context("a run")?.to_string();
     crate::golden::kept(stage.coordinator.home(), &run, name).await
 }
@@ -284,7 +284,18 @@ async fn beyond_depth_and_number_the_model_is_told() -> Result<()> {
     );
     let children = children(&stage, &task).await?;
     ensure!(children.len() == 1 && children[0].view.task.state == TaskState::Completed, "{children:?}");
+    let too_deep = stage
+        .coordinator
+        .client()
+        .all_events(children[0].view.task.last_run.context("a run")?, docket_worker::client::Lineage::Own);
+    let told = "there is no tool `delegate`";
+    let asked = too_deep
+        .await?
+        .iter()
+        .any(|event| event.kind == "ToolFinished" && event.payload.as_str().contains(told));
+    ensure!(asked, "what is too deep is refused where it is asked for");
     keeps(&stage, &task, "delegate-refused").await?;
+    keeps(&stage, &children[0].view.task, "delegate-too-deep").await?;
     stage.end().await
 }
 

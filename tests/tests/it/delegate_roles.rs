@@ -11,7 +11,7 @@ use docket_tests::system::{History, Sample, room};
 use docket_worker::model::Provider;
 
 use crate::{
-    delegate::{FILES, children, ended, holds, results, submitted},
+    delegate::{FILES, children, ended, holds, keeps, results, submitted},
     models::Stage,
 };
 
@@ -111,6 +111,7 @@ async fn an_executor_of_review_gives_pieces_away() -> Result<()> {
     ensure!(holds(&stage, &task, "other.txt").await? == "other\nmade by a child\n");
     ensure!(holds(&stage, &task, "litter.txt").await.is_err(), "what was dropped is there");
     ensure!(played_by(&stage, &task).await? == ["react", "react"]);
+    keeps(&stage, &task, "delegate-review").await?;
     stage.end().await
 }
 
@@ -170,6 +171,7 @@ async fn an_architect_gives_away_only_what_reads() -> Result<()> {
     ensure!(holds(&stage, &task, "made.txt").await.is_err(), "a child wrote for it");
     only_read(&stage, &task).await?;
     ensure!(played_by(&stage, &task).await? == ["react"]);
+    keeps(&stage, &task, "delegate-architect").await?;
     stage.end().await
 }
 
@@ -221,6 +223,7 @@ async fn roles_of_the_team_that_list_the_tool_give_pieces_away() -> Result<()> {
         ],
     )?;
     ensure!(holds(&stage, &task, "made.txt").await? == "made by a child\n");
+    keeps(&stage, &task, "delegate-team").await?;
     stage.end().await
 }
 
@@ -279,6 +282,7 @@ async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
     only_read(&stage, &task).await?;
     ensure!(holds(&stage, &task, "more.txt").await? == "made by a child\n");
     ensure!(played_by(&stage, &task).await? == ["react", "react", "react"]);
+    keeps(&stage, &task, "delegate-sop").await?;
     stage.end().await
 }
 
