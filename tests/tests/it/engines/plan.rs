@@ -85,7 +85,7 @@ async fn a_patch_of_another_file_is_refused_and_a_failed_one_tried_again() -> Re
     let foreign = "*** Begin Patch\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch";
     let played = play("plan", &script(WHOLE, "", foreign, GOOD)).await?;
     played.has(&[
-        "invalid \"patch\": \"Nothing was changed: the patch changes `tests/test_a.py`",
+        "invalid \"patch\": \"it changes `tests/test_a.py`, and only `a.py` may be changed",
         "step 1 done",
     ])?;
     ensure!(played.outcome == "succeeded" && !played.diff.contains("test_a.py"), "{}", played.diff);
