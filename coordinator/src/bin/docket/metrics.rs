@@ -23,7 +23,7 @@ use crate::{
 a batch: the tasks that ended in the last four weeks, week by week. A run's id means its task.
 
 Tests that failed before a run touched anything, and what they came to after it, are known where somebody ran
-them then: the run's model, or docket with run.base_checks. Tasks whose model follows a script are left out,
+them then: docket does by itself unless run.base_checks is off. Tasks whose model follows a script are left out,
 and so are archived ones.
 
 Examples:
