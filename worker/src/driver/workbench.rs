@@ -317,7 +317,6 @@ impl Workbench {
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
     pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
         self.settings.time_ends_at = time_ends_at(state);
-        self.settings.sight = Sight::of(&state.policies);
         let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
         let mut done: Vec<(usize, checks::Done<'_>)> = Vec::new();
