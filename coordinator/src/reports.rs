@@ -210,7 +210,7 @@ async fn inherited(store: &dyn Store, view: &RunView) -> Result<CostFold, Report
 async fn models_at_the_top(store: &dyn Store, view: &RunView) -> Result<Option<Models>, ReportError> {
     let (mut task, mut top) = (view.task, None);
     for _ in 0..LINEAGE_RUNS_MAX {
-        let Some(by) = store.task(task).await?.and_then(|task| task.delegated_by) else { break };
+        let Some(by) = store.task(task).await?.and_then(|(task, _)| task.delegated_by) else { break };
         (task, top) = (by.task, Some(by.run));
     }
     let Some(top) = top else { return Ok(None) };
