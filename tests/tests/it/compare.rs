@@ -266,7 +266,7 @@ async fn what_was_given_away_is_in_the_figures_once() -> Result<()> {
     let (url, one) = (server.base_url(Provider::OpenAi), one.to_str().context("UTF-8")?.to_owned());
     let repo = sample.path().to_str().context("UTF-8")?;
     let args = ["compare", &one, "--repo", repo, "--tests", "test -e finished", "--base-url", &url];
-    let args = [&args[..], &["--model", "openai:gives", "--json"]].concat();
+    let args = [&args[..], &["--model", "openai:gives", "--model", "openai:quick", "--json"]].concat();
     let told = coordinator.docket(&args).await?;
     ensure!(told.success(), "{told:?}\n{}", worker.tail());
     let live: Value = serde_json::from_str(&told.stdout).context("one object")?;
@@ -274,11 +274,15 @@ async fn what_was_given_away_is_in_the_figures_once() -> Result<()> {
     let again = coordinator.docket(&["compare", "--of", &batch, "--json"]).await?.ok()?;
     let sent: u64 = server.requests().iter().map(|request| request.body.len() as u64 / 4).sum();
     for all in [live, serde_json::from_str(&again)?] {
-        let of = variant(&all, "openai:gives")?;
-        ensure!(all["variants"].as_array().is_some_and(|each| each.len() == 1), "{all}");
-        ensure!(number(of, "tasks")? == 1 && number(of, "succeeded")? == 1, "{of}");
-        // Two of its own, and two of what it gave away.
-        ensure!(number(of, "turns")? == 4 && number(of, "input_tokens")? == sent, "{sent}: {of}");
+        let (gives, quick) = (variant(&all, "openai:gives")?, variant(&all, "openai:quick")?);
+        ensure!(all["variants"].as_array().is_some_and(|each| each.len() == 2), "{all}");
+        // Two of its own, and two of what it gave away to the model of the other one.
+        for (of, turns) in [(gives, 4), (quick, 2)] {
+            ensure!(number(of, "tasks")? == 1 && number(of, "succeeded")? == 1, "{of}");
+            ensure!(number(of, "turns")? == turns, "{of}");
+        }
+        let told = number(gives, "input_tokens")? + number(quick, "input_tokens")?;
+        ensure!(told == sent, "{told} of {sent}: {all}");
     }
     worker.drain().await?;
     coordinator.end_and_check().await
