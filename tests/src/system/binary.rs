@@ -1,6 +1,7 @@
 //! The `docket` binary under test: built once per test process.
 //!
-//! Cargo tells a test where a binary is only within one package, and `docket` is another's. So it is
+//! Cargo tells a test where a binary is only within one package, and `docket` is another's. `cargo test --workspace` builds
+//! it all the same, for a test of its own package, and no slower for it; it is taken where no source is newer. Else it is
 //! built here, by the cargo that runs the test, with the profile and target folder of the test
 //! itself, which are read off the test's own path (`TARGET/PROFILE/deps/it-HASH`). A lock file
 //! keeps test processes that start together from building together. `DOCKET_BIN` names a binary to
@@ -10,6 +11,7 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     sync::OnceLock,
+    time::SystemTime,
 };
 
 use super::process::{Tool, blocking};
@@ -38,6 +40,10 @@ fn build() -> PathBuf {
     let lock = File::create(target.join("docket-under-test.lock")).expect("the target folder can be written");
     lock.lock().expect("a lock on a local file");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root");
+    let built = profile_folder.join("docket");
+    if changed_at(&built).is_some_and(|at| newest_source(root).is_some_and(|source| source < at)) {
+        return built;
+    }
     let args = ["build", "--quiet", "--workspace", "--bin", "docket", "--profile", profile];
     let done = blocking(
         Tool::Cargo,
@@ -45,5 +51,24 @@ fn build() -> PathBuf {
         args.iter().map(AsRef::as_ref).chain(["--target-dir".as_ref(), target.as_os_str()]),
     );
     assert!(done.success(), "docket cannot be built:\n{}", done.stderr);
-    profile_folder.join("docket")
+    built
+}
+
+fn changed_at(path: &Path) -> Option<SystemTime> {
+    path.metadata().ok()?.modified().ok()
+}
+
+/// When the newest of all that the binary is made of was changed; none where that cannot be told.
+fn newest_source(root: &Path) -> Option<SystemTime> {
+    let mut left: Vec<PathBuf> =
+        ["Cargo.toml", "Cargo.lock", "schema", "worker", "coordinator"].map(|name| root.join(name)).into();
+    let mut newest = None;
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(path.read_dir().ok()?.flatten().map(|entry| entry.path()));
+        } else {
+            newest = newest.max(Some(changed_at(&path)?));
+        }
+    }
+    newest
 }
