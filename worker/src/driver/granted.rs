@@ -19,8 +19,8 @@ use futures_util::future::BoxFuture;
 
 use super::start::SandboxRunner;
 use crate::{
-    policy,
-    tools::{self, CommandOutput, CommandSpec, Runner, RunnerError},
+    policy::{self, Reach},
+    tools::{CommandOutput, CommandSpec, Runner, RunnerError},
 };
 
 /// Places that a result names to the model, of each kind.
@@ -44,14 +44,20 @@ impl Grants {
         self.open.clear();
         let Some(own) = &self.own else { return };
         let policies: Vec<Policy> = state.policies.iter().chain([own]).cloned().collect();
+        let pins = state.pins.as_deref();
+        let again = |name: &str| {
+            let tool = pins.and_then(|pins| pins.external(name));
+            tool.is_some_and(|tool| tool.read_only || tool.idempotent)
+        };
         let external = state.open_tools.iter().filter(|(open, _)| {
-            (open.class == RecoveryClass::External || tools::is_external(&open.tool))
+            (open.class == RecoveryClass::External || again(&open.tool))
                 && matches!(open.policy, Verdict::Allow { .. })
         });
+        let reach = Reach::of(state);
         self.open.extend(external.filter_map(|(open, tool)| {
             // Its class says so only where the pinned policies gave it.
-            policy::network(&state.policies, tool)?;
-            Some((open.call.clone(), Arc::new(policy::network(&policies, tool)?)))
+            policy::network(&state.policies, tool, reach)?;
+            Some((open.call.clone(), Arc::new(policy::network(&policies, tool, reach)?)))
         }));
     }
 
@@ -115,7 +121,7 @@ mod tests {
         ids::DecisionHash,
         message::ToolUse,
         policy::{Network, Place, Way},
-        run::ToolRequested,
+        run::{ExternalTool, RunStarted, ToolRequested},
         tool::PlaceRefused,
     };
 
@@ -127,9 +133,13 @@ mod tests {
     }
 
     fn open(class: RecoveryClass, policies: Vec<Policy>) -> RunState {
+        open_of("run_command", class, policies)
+    }
+
+    fn open_of(name: &str, class: RecoveryClass, policies: Vec<Policy>) -> RunState {
         let call = CallId("t1-0".to_owned());
         let args = serde_json::json!({ "command": "fetch" });
-        let tool = ToolUse { call: call.clone(), name: "run_command".to_owned(), args, malformed: None };
+        let tool = ToolUse { call: call.clone(), name: name.to_owned(), args, malformed: None };
         let policy = Verdict::Allow { rule: "default".to_owned() };
         let (labels, decision) = (Vec::new(), DecisionHash::ZERO);
         let asked = ToolRequested { call, tool: tool.name.clone(), class, policy, labels, decision };
@@ -162,6 +172,28 @@ mod tests {
             (Some(both.clone()), External, &[&both, &Policy::default()]),
         ] {
             assert_eq!(of(own, class, policies), None, "{class:?} {policies:?}");
+        }
+    }
+
+    /// A server's call that was announced without the network is made again after a crash: not with it.
+    #[test]
+    fn a_servers_call_gets_it_as_external_or_where_twice_is_as_once() {
+        use RecoveryClass::{External, Reads, Workspace};
+        let gives = gives(&["a.org"]);
+        for (class, read_only, idempotent, gets) in [
+            (External, false, false, true),
+            (Workspace, false, false, false),
+            (Workspace, false, true, true),
+            (Reads, true, false, true),
+        ] {
+            let mut state = open_of("mcp__s__t", class, vec![gives.clone()]);
+            let (name, server, tool) = ("mcp__s__t".to_owned(), "s".to_owned(), "t".to_owned());
+            let external = ExternalTool { name, server, tool, read_only, idempotent };
+            let pins = RunStarted { external: vec![external], ..crate::engine::react_tests::pins() };
+            state.pins = Some(Arc::new(pins));
+            let mut grants = Grants::on(Some(gives.clone()));
+            grants.note(&state);
+            assert_eq!(grants.of(&CallId("t1-0".to_owned())).is_some(), gets, "{class:?}");
         }
     }
 

@@ -38,7 +38,7 @@ mod planning_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]
-mod react_tests;
+pub(crate) mod react_tests;
 mod review;
 mod seat;
 mod sop;

@@ -229,12 +229,18 @@ fn read(
 ) -> Result<Option<(&'static str, serde_json::Value)>, String> {
     let name = path.to_string();
     let other = |named: &str| if exact { !is_exactly(&name, named) } else { is_another(&name, named) };
+    let other_by_git = |named: &str| {
+        let bare = named.strip_prefix("a/").or_else(|| named.strip_prefix("b/")).unwrap_or(named);
+        other(named) && other(bare)
+    };
     if said.trim().trim_matches(|c| "`*.".contains(c)) == "UNCHANGED" {
         return Ok(None);
     }
     let foreign = || {
-        let in_headers = if exact { edit::patch_files(said) } else { Vec::new() };
-        match named(said).chain(in_headers.iter().map(String::as_str)).find(|named| other(named)) {
+        let mut in_headers = if exact { edit::patch_files(said) } else { Vec::new() };
+        in_headers.retain(|header| named(said).all(|named| named != header));
+        let first = named(said).find(|named| other(named)).map(str::to_owned);
+        match first.or_else(|| in_headers.into_iter().find(|header| other_by_git(header))) {
             Some(other) => Err(format!("it changes `{other}`, and only `{name}` may be changed")),
             None => Ok(()),
         }
@@ -270,13 +276,10 @@ fn is_another(path: &str, named: &str) -> bool {
     deeper || !edit::is_same_file(path, named)
 }
 
-/// Whether a name is this path: as it stands, below the `a/` or `b/` of git, or below the folders that lead to the
-/// workspace. A shorter name may be another file's.
+/// Whether a name is this path, as it stands or from where commands see the workspace. A shorter one, or one with other
+/// folders before it, may be another file's.
 fn is_exactly(path: &str, named: &str) -> bool {
-    let bare = named.trim_start_matches("./");
-    let is = |name: Option<&str>| name == Some(path);
-    let rooted = named.starts_with('/') && named.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
-    is(Some(bare)) || is(bare.strip_prefix("a/")) || is(bare.strip_prefix("b/")) || rooted
+    tools::within(named).trim_start_matches("./") == path
 }
 
 /// The file that an answer writes whole, and its text.
@@ -327,13 +330,30 @@ mod tests {
                 format!("--- {named}\n+++ {named}\n@@\n-x\n+y\n"),
             ]
         };
-        for named in ["src/a.py", "./src/a.py", "a/src/a.py", "b/src/a.py", "/work/project/src/a.py"] {
+        for named in ["src/a.py", "./src/a.py", "/workspace/src/a.py"] {
             for patch in forms(named) {
                 assert!(matches!(read(&path, &patch, true), Ok(Some(_))), "{patch}");
             }
         }
+        // The prefixes of git stand in the headers of a diff.
+        for named in ["a/src/a.py", "b/src/a.py"] {
+            let [update, add, diff] = forms(named);
+            assert!(matches!(read(&path, &diff, true), Ok(Some(_))), "{diff}");
+            for patch in [update, add] {
+                assert!(
+                    read(&path, &patch, true).is_err_and(|told| told.contains("only `src/a.py`")),
+                    "{patch}"
+                );
+            }
+        }
+        let root = WorkPath::new("a.py").expect("a path");
+        for named in ["/workspace/lib/a.py", "/elsewhere/a.py", "lib/a.py"] {
+            for patch in forms(named) {
+                assert!(read(&root, &patch, true).is_err_and(|told| told.contains("only `a.py`")), "{patch}");
+            }
+        }
         // Another file may have that name.
-        for named in ["a.py", "./a.py", "lib/src/a.py", "lib/a.py", "/a.py"] {
+        for named in ["a.py", "./a.py", "lib/src/a.py", "lib/a.py", "/a.py", "/work/project/src/a.py"] {
             for patch in forms(named) {
                 assert!(
                     read(&path, &patch, true).is_err_and(|told| told.contains("only `src/a.py`")),

@@ -29,9 +29,7 @@ pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
     let read = (tool.call.is_own()
         && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES | tools::SURVEY))
     .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
-    let is_newer = run.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 1);
-    let reach = if is_newer { Reach::Below } else { Reach::Name };
-    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool), reach);
+    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool), Reach::of(run));
     let rule = said.rule.clone();
     match (said.ruling, run.permits.of(&tool.call)) {
         (Ruling::Allow, _) | (Ruling::Ask, Some(Permit::Yes)) => Verdict::Allow { rule },

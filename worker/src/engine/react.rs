@@ -24,7 +24,10 @@ use super::{
     Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, budget, compaction,
     delegation, early_end, escalation, manner_of, models, planning, role_of, texts_of, verification,
 };
-use crate::{policy, tools};
+use crate::{
+    policy::{self, Reach},
+    tools,
+};
 
 /// What the model is told after an answer that said nothing.
 pub(super) const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to go on; or, if the work is done, say in a \
@@ -368,7 +371,9 @@ fn class_of(run: &RunState, pins: &RunStarted, tool: &ToolUse, confined: bool) -
     if let Some(external) = pins.external(&tool.name) {
         return external_class(run, external, tool, confined);
     }
-    if (is_own || tools::has(set, &tool.name)) && policy::network(&run.policies, tool).is_some() {
+    if (is_own || tools::has(set, &tool.name))
+        && policy::network(&run.policies, tool, Reach::of(run)).is_some()
+    {
         return RecoveryClass::External;
     }
     let class = match is_own {
@@ -391,7 +396,7 @@ fn external_labels(tool: &ExternalTool) -> Vec<tools::Label> {
 /// What recovery may do with it: in the sandbox nothing of it reaches beyond the workspace; where it has the network,
 /// its hints say whether the same call may be made again.
 fn external_class(run: &RunState, external: &ExternalTool, tool: &ToolUse, confined: bool) -> RecoveryClass {
-    let reaches_out = !confined || policy::network(&run.policies, tool).is_some();
+    let reaches_out = !confined || policy::network(&run.policies, tool, Reach::of(run)).is_some();
     match (external.read_only, external.idempotent) {
         (true, _) => RecoveryClass::Reads,
         (false, true) => RecoveryClass::Workspace,

@@ -62,6 +62,13 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     tool_set: docket_schema::tool::ToolSet::Core,
 };
 
+/// What a run pins that says nothing in particular.
+pub(crate) fn pins() -> RunStarted {
+    RunStarted::clone(
+        Log::of(RunSettings::default(), &[], "namespaces").state.pins.as_ref().expect("started"),
+    )
+}
+
 pub(super) struct Log {
     pub(super) state: RunState,
 }

@@ -62,8 +62,25 @@ impl McpServer {
         Ok(all)
     }
 
+    /// What is started. One that is given secrets of the worker begins outside of the workspace, where a model could put what
+    /// its language or its package manager takes before its own; `DOCKET_WORKSPACE` says where that is.
+    pub(super) fn argv(&self) -> Vec<&str> {
+        const OUTSIDE: &str = "DOCKET_WORKSPACE=$PWD PYTHONSAFEPATH=1; export DOCKET_WORKSPACE PYTHONSAFEPATH; cd / && exec \"$@\"";
+        let begin: &[&str] = if self.env_from.is_empty() { &[] } else { &["/bin/sh", "-c", OUTSIDE, "sh"] };
+        begin.iter().copied().chain(self.command.iter().map(String::as_str)).collect()
+    }
+
     /// What is wrong with its variables.
     fn check_env(&self) -> Result<(), String> {
+        if !self.env_from.is_empty()
+            && let Some(program) =
+                self.command.first().filter(|name| name.contains('/') && !name.starts_with('/'))
+        {
+            return Err(format!(
+                "the program `{program}` lies in the workspace, where a model could change it, and `env_from` would give it \
+                 secrets: name it by its whole path"
+            ));
+        }
         let all: Vec<&String> = self.env.0.keys().chain(&self.env_from).collect();
         if all.len() > VARIABLES_MAX {
             return Err(format!("it has {} variables, and at most {VARIABLES_MAX} are allowed", all.len()));

@@ -89,10 +89,10 @@ fn answer(name: &str, result: &CallToolResult, settings: &ToolSettings) -> ToolO
         text = structured.to_string();
     }
     let text = settings.redactor.text(&tools::printable(text.as_bytes())).into_owned();
-    if result.is_error == Some(true) {
-        return ToolOutcome::error(name, text);
-    }
     let (shown, was_cut) = tools::cut(&text, settings.output_chars_max);
-    let full = was_cut.then(|| text.clone().into_bytes());
-    ToolOutcome { content: shown.into_bytes(), full, ..ToolOutcome::default() }
+    let full = was_cut.then(|| text.into_bytes());
+    match result.is_error {
+        Some(true) => ToolOutcome { full, ..ToolOutcome::error(name, shown) },
+        Some(false) | None => ToolOutcome { content: shown.into_bytes(), full, ..ToolOutcome::default() },
+    }
 }

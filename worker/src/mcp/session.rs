@@ -42,6 +42,8 @@ const KEEP_BYTES_MAX: usize = 8 * 1024;
 const END_GRACE: Duration = Duration::from_secs(2);
 /// What is told of a server that is cut off.
 const FLOODS: &str = "it says more than is read: 16 MiB in one message, 64 MiB in all";
+/// Characters of an error that a server answers with which are told.
+const WHAT_CHARS_MAX: usize = 2000;
 /// Characters of its standard error that an error shows.
 const SAID_CHARS_MAX: usize = 600;
 
@@ -105,7 +107,7 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
     let floods = Arc::new(AtomicBool::new(false));
     let stdout = Some(listener(pieces, Arc::clone(&floods)));
     let heard = Heard { stdout, stdin: Some(stdin), stop: Some(stopped), ..Heard::default() };
-    let mut spec = CommandSpec::new(server.command.iter().map(String::as_str));
+    let mut spec = CommandSpec::new(server.argv());
     (spec.timeout, spec.keep_bytes_max, spec.network, spec.env) = (time, KEEP_BYTES_MAX, network, env);
     let mut process = pin!(sandbox.run_heard(spec, heard));
     let mut talk = pin!(talk(input, output, ask));
@@ -130,7 +132,7 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
             let floods = floods.load(Ordering::Relaxed);
             let answer = answer.map_err(|what| match floods {
                 true => broken(FLOODS.to_owned(), &output, None),
-                false => broken(what, &output, Some(time)),
+                false => broken(in_short(&what), &output, Some(time)),
             });
             Held { answer, network: output.network, put_back: output.put_back }
         }
@@ -178,6 +180,13 @@ async fn talk<T, F: Future<Output = Result<T, String>>>(
     // Closes its input.
     let _ = client.cancel().await;
     answer
+}
+
+/// What went wrong, in a server's words perhaps: of what is long the beginning.
+fn in_short(what: &str) -> String {
+    let what = tools::printable(what.as_bytes());
+    let short: String = what.chars().take(WHAT_CHARS_MAX).collect();
+    if short.len() < what.len() { short + " […]" } else { short }
 }
 
 /// How a session broke; `time` is how long it may have taken, where that can be why.

@@ -41,11 +41,11 @@ def answer(method, params):
         print("[1, 2", flush=True)
         os._exit(0)
     if name == "env":
-        return {"content": [{"type": "text", "text": repr(os.environ.get(word))}]}
+        return {"content": [{"type": "text", "text": repr(os.getcwd() if word == "cwd" else os.environ.get(word))}]}
     if name == "note":
         with open("notes.txt", "a") as notes:
             notes.write(word + "\n")
-    text = "x" * int(word) if name == "flood" else f"{name}: {len(word)}"
+    text = "x" * int(word) if name in ("flood", "fail") and word else f"{name}: {len(word)}"
     return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
 for line in sys.stdin:
     request = json.loads(line)
@@ -148,6 +148,9 @@ async fn a_long_answer_is_shown_in_part_and_kept_whole() {
     let out = place.call("flood", json!({"word": "900000"})).await;
     assert!(!out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
     assert_eq!(out.full.map(|full| full.len()), Some(900_001));
+    let out = place.call("fail", json!({"word": "900000"})).await;
+    assert!(out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
+    assert_eq!(out.full.map(|full| full.len()), Some(900_001), "of what failed as well");
 }
 
 #[tokio::test]
@@ -207,6 +210,10 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     assert_eq!(seen("NOTES_AT").await, "'north'\n");
     assert_eq!(seen("NOTES_TOKEN").await, "'t0ken-of-notes'\n");
     assert_eq!(seen("HOME").await, "'/home/docket'\n");
+    // What it could load of the workspace would have the secret.
+    assert_eq!(seen("cwd").await, "'/'\n");
+    assert_eq!(seen("PYTHONSAFEPATH").await, "'1'\n");
+    assert_eq!(seen("DOCKET_WORKSPACE").await, format!("'{}'\n", crate::sandbox::WORKSPACE_INSIDE));
     let mut spec = CommandSpec::new(["/bin/sh", "-c", "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]);
     spec.timeout = std::time::Duration::from_secs(20);
     let out = place.sandbox.run(spec).await.unwrap();

@@ -3,12 +3,13 @@
 use docket_schema::{
     message::ToolUse,
     policy::{Policy, Rule, Ruling},
+    run::RunState,
 };
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
     pattern::{is_like, speaks_of},
-    unit::{Unit, units},
+    unit::{Unit, units_by},
 };
 use crate::tools::{self, Label};
 
@@ -28,14 +29,24 @@ pub struct Judgement {
 /// The rule of a policy without one that speaks.
 pub const DEFAULT: &str = "default";
 
-/// What a path of a call stands for.
+/// How far rules look into a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// What has that name, and so it was in logs from before there was another.
+    /// At what stands in it, by name, and so it was in logs from before there was another.
     Name,
-    /// Where the call acts on folders, all below it as well: a rule that refuses or asks for a whole folder speaks of what
-    /// moves, deletes or puts back that folder, or one above it.
+    /// Also at what it comes to. Where it acts on folders, all below it is meant: a rule that refuses or asks for a whole
+    /// folder speaks of what moves, deletes or puts back that folder, or one above it. Files that a tool's own command reads
+    /// are files that it names. And what a virtual environment runs is known to nobody.
     Below,
+}
+
+impl Reach {
+    /// By the rules that a run goes by.
+    #[must_use]
+    pub fn of(run: &RunState) -> Self {
+        let is_newer = run.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 1);
+        if is_newer { Self::Below } else { Self::Name }
+    }
 }
 
 /// Holds `tool` against all of `policies`. Without any it is allowed.
@@ -47,10 +58,7 @@ pub fn judge(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Judgement {
         reason: String::new(),
         about: String::new(),
     };
-    let mut units = units(tool);
-    if reach == Reach::Name {
-        units.iter_mut().for_each(|unit| unit.is_folders = false);
-    }
+    let units = units_by(tool, reach);
     for policy in policies {
         for unit in &units {
             let (ruling, rule) = ruled(policy, unit, &tool.name);
@@ -71,13 +79,15 @@ pub fn judge(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Judgement {
 /// What one policy says of one piece: the strictest of its rules that speak, else its default.
 fn ruled<'a>(policy: &'a Policy, unit: &Unit, tool: &str) -> (Ruling, Option<&'a Rule>) {
     let tool = unit.tool.unwrap_or(tool);
-    let speaking = policy.rules.iter().filter(|rule| speaks(rule, unit, tool));
+    let refuses = |rule: &&Rule| !unit.is_read || rule.verdict != Ruling::Allow;
+    let speaking = policy.rules.iter().filter(refuses).filter(|rule| speaks(rule, unit, tool));
     // Of equals the first: it is the one that is told.
     let strictest = speaking.fold(None::<&Rule>, |best, rule| match best {
         Some(best) if best.verdict >= rule.verdict => Some(best),
         Some(_) | None => Some(rule),
     });
-    strictest.map_or((policy.default, None), |rule| (rule.verdict, Some(rule)))
+    let default = if unit.is_read { Ruling::Allow } else { policy.default };
+    strictest.map_or((default, None), |rule| (rule.verdict, Some(rule)))
 }
 
 /// Whether a rule speaks of a piece of a call.

@@ -5,7 +5,7 @@ use docket_schema::{
     policy::{AllowList, Network, Policy},
 };
 
-use super::{pattern::speaks_of, unit::units};
+use super::{judge::Reach, pattern::speaks_of, unit::units_by};
 use crate::tools;
 
 /// Says nothing to anybody, and stands before much that does.
@@ -18,14 +18,14 @@ const REACH_OUT: [&str; 3] = ["run_command", "venv_run", "venv_install"];
 /// wide set are included, and servers, which a pattern means by the name of their tool; and only where every policy in force
 /// says so: the one that says nothing of the network says no.
 #[must_use]
-pub fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
+pub fn network(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Option<AllowList> {
     let may = REACH_OUT.contains(&tool.name.as_str()) || tools::is_external(&tool.name);
     if !may || tool.malformed.is_some() {
         return None;
     }
     let networks: Option<Vec<&Network>> = policies.iter().map(|policy| policy.network.as_ref()).collect();
     let networks = networks?;
-    networks.iter().all(|network| gets(network, tool)).then(|| AllowList::of(networks)).flatten()
+    networks.iter().all(|network| gets(network, tool, reach)).then(|| AllowList::of(networks)).flatten()
 }
 
 /// What a model is told that has the network at times; `None` where it never has. Its prompt says that there is none.
@@ -49,7 +49,7 @@ pub fn told(policies: &[Policy]) -> Option<String> {
 
 /// Whether every command of the line is like a pattern. The whole line gets the network or none of it, for its
 /// commands share what they are run in.
-fn gets(network: &Network, tool: &ToolUse) -> bool {
+fn gets(network: &Network, tool: &ToolUse, reach: Reach) -> bool {
     if network.hosts.is_empty() {
         return false;
     }
@@ -61,7 +61,7 @@ fn gets(network: &Network, tool: &ToolUse) -> bool {
         let name = std::slice::from_ref(&tool.name);
         return network.commands.iter().any(|pattern| speaks_of(pattern, name));
     }
-    let units = units(tool);
+    let units = units_by(tool, reach);
     let commands: Vec<_> = units.iter().filter(|unit| unit.path.is_none()).collect();
     let is_like = |words: &[String]| network.commands.iter().any(|pattern| speaks_of(pattern, words));
     !commands.is_empty()
@@ -87,6 +87,10 @@ mod tests {
     fn call(name: &str, command: &str) -> ToolUse {
         let args = json!({ "command": command });
         ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
+    }
+
+    fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
+        super::network(policies, tool, Reach::Below)
     }
 
     fn policy(text: &str) -> Policy {
@@ -117,8 +121,10 @@ mod tests {
         ] {
             assert_eq!(network(&fetch, &call("run_command", line)).is_some(), gets, "{line}");
         }
-        assert!(network(&fetch, &call("venv_run", "cargo fetch")).is_some());
-        assert_eq!(network(&fetch, &call("venv_run", "cargo fetch; curl x")), None);
+        let in_venv = call("venv_run", "cargo fetch");
+        assert_eq!(network(&fetch, &in_venv), None, "which cargo nobody knows");
+        assert!(super::network(&fetch, &in_venv, Reach::Name).is_some(), "as in older logs");
+        assert!(network(&[policy(ALL)], &in_venv).is_some());
         let pip = [policy("[network]\nhosts = [\"pypi.org\"]\ncommands = [\"pip install *\"]")];
         let install = |packages| {
             let args = json!({ "packages": [packages] });

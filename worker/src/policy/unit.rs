@@ -3,6 +3,7 @@
 use docket_schema::message::ToolUse;
 use serde_json::Value;
 
+use super::judge::Reach;
 use crate::tools::{self, Label, Simple};
 
 /// A piece of a call.
@@ -22,8 +23,28 @@ pub(super) struct Unit {
     pub(super) is_dark: bool,
     /// Its path may be a folder, and then all below it is meant.
     pub(super) is_folders: bool,
+    /// Its path is only read by what the call runs: rules that refuse or ask speak of it, and none has to allow it beside
+    /// the command.
+    pub(super) is_read: bool,
     /// The tool that would run it by itself, where that is another than the call's.
     pub(super) tool: Option<&'static str>,
+}
+
+/// The pieces of a call, as far as `reach` goes.
+pub(super) fn units_by(tool: &ToolUse, reach: Reach) -> Vec<Unit> {
+    let mut units = units(tool);
+    match reach {
+        Reach::Name => {
+            units.retain(|unit| !unit.is_read);
+            units.iter_mut().for_each(|unit| unit.is_folders = false);
+        }
+        // Its programs are looked for in a folder that the run fills first: what is run is not what stands there.
+        Reach::Below if tool.name == tools::VENV_RUN => {
+            units.iter_mut().for_each(|unit| unit.is_dark |= unit.words.is_some());
+        }
+        Reach::Below => {}
+    }
+    units
 }
 
 /// The pieces of a call.
@@ -47,6 +68,7 @@ pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
         Some(line) => {
             let mut out = of_line(&line.shell, line.cwd.as_deref());
             out.extend(files(line.paths));
+            out.extend(files(line.reads).into_iter().map(|unit| Unit { is_read: true, ..unit }));
             out
         }
         None => files(tools::named_files(&tool.name, &tool.args)),

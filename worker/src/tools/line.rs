@@ -20,6 +20,8 @@ pub(crate) struct Line {
     pub(crate) cwd: Option<String>,
     /// Files that it may write, where the line alone does not tell.
     pub(crate) paths: Vec<String>,
+    /// Files that it names and only reads.
+    pub(crate) reads: Vec<String>,
 }
 
 /// What a line leaves behind.

@@ -99,4 +99,5 @@ pub(crate) use test_files::is_of_tests;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};
 pub use test_runner::{detect_tests, tests_by_names};
+pub(crate) use venv::RUN as VENV_RUN;
 pub use whole::{WholeOutputs, whole_output_note, whole_output_wanted};

@@ -24,7 +24,7 @@ use crate::policy::Looks;
 use super::{
     context::{ToolContext, ToolOutcome},
     encoding::line_text,
-    files::{open, size_text},
+    files::{open, os, size_text},
     output::{cut_around, printable, visible},
     read_file::NAME as READ_FILE,
     walk::{PathGlob, walk_files},
@@ -225,6 +225,10 @@ impl Search<'_> {
     fn file(&self, fresh: &Searcher, used: &mut Searcher, path: &WorkPath) {
         let place = Place::of(path);
         if !self.hits().wants(&place, self.limit) {
+            // Whatever was found first, as many are told of.
+            let meta = self.root.symlink_metadata(os(path));
+            let is_large = meta.is_ok_and(|meta| meta.is_file() && meta.len() > SEARCHED_BYTES_MAX);
+            self.too_large.fetch_add(usize::from(is_large), Ordering::Relaxed);
             return;
         }
         let Ok((file, meta)) = open(self.root, path) else { return };
@@ -359,6 +363,18 @@ mod tests {
                 assert_eq!(text.lines().take(limit).collect::<Vec<_>>(), all[..limit]);
                 assert!(text.contains(&format!("[… more than {limit} matches")), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn files_that_are_too_large_are_told_whatever_is_found_before_them() {
+        let mut w = Workspace::new(&[("a", &"find\n".repeat(50))]);
+        w.write("z/large", "");
+        let large = std::fs::File::options().write(true).open(w.path("z/large")).expect("opens");
+        large.set_len(SEARCHED_BYTES_MAX + 1).expect("a hole");
+        for _ in 0..20 {
+            let out = w.call(NAME, json!({"regex": "find", "max_results": 1}));
+            assert!(out.text().ends_with("1.0 GiB were not searched: 1 …]\n"), "{}", out.text());
         }
     }
 

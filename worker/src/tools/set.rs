@@ -172,7 +172,12 @@ const OWN: [&str; 3] = [show_file::NAME, show_changes::NAME, survey::NAME];
 fn command_line(args: &Value) -> Option<Line> {
     let text = |field: &str| args.get(field).and_then(Value::as_str);
     let cwd = text("cwd").map(str::to_owned);
-    Some(Line { shell: text("command").unwrap_or_default().to_owned(), cwd, paths: Vec::new() })
+    Some(Line {
+        shell: text("command").unwrap_or_default().to_owned(),
+        cwd,
+        paths: Vec::new(),
+        reads: Vec::new(),
+    })
 }
 
 /// The names of a set, in the order in which a model is told of them.

@@ -150,7 +150,7 @@ fn said(policy: Policy, line: String) -> Said {
         ToolUse { call: CallId("check".to_owned()), name: "run_command".to_owned(), args, malformed: None };
     let policies = [policy];
     let found = policy::judge(&policies, &tool, policy::Reach::Below);
-    let network = policy::network(&policies, &tool).is_some();
+    let network = policy::network(&policies, &tool, policy::Reach::Below).is_some();
     Said { line, verdict: found.ruling, rule: found.rule, about: found.about, reason: found.reason, network }
 }
 

@@ -141,7 +141,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         say_refused(&cx, &judged);
         return Ok(Exit::Status(FORBIDDEN));
     }
-    let network = network(&policies, &as_tool(&args.command));
+    let network = network(&policies, &as_tool(&args.command), Reach::Below);
     match Box::pin(sandboxed(&cx, &args, network)).await {
         Err(failure) if failure.exit == Exit::Failed => {
             Err(Failure { exit: Exit::Status(NOT_RUN), error: failure.error })

@@ -32,11 +32,13 @@ pub(super) struct Git {
     words: Vec<String>,
     /// Files of the work tree that it may write.
     writes: Vec<String>,
+    /// Files that it is about.
+    names: Vec<String>,
 }
 
 impl Git {
     pub(super) const fn new(verb: &'static str, usual: &'static [&'static str]) -> Self {
-        Self { verb, usual, words: Vec::new(), writes: Vec::new() }
+        Self { verb, usual, words: Vec::new(), writes: Vec::new(), names: Vec::new() }
     }
 
     pub(super) fn word(mut self, word: impl Into<String>) -> Self {
@@ -61,9 +63,16 @@ impl Git {
         // Behind it nothing is taken for a name of a commit, and before it nothing for a file.
         self.words.push("--".to_owned());
         for path in paths {
-            self.words.push(path_of(path)?);
+            self = self.naming(path_of(path)?);
+            self.words.extend(self.names.last().cloned());
         }
         Ok(self)
+    }
+
+    /// It is about this file, whose name stands somewhere in its words.
+    pub(super) fn naming(mut self, path: String) -> Self {
+        self.names.push(path);
+        self
     }
 
     /// It writes the files that it is about.
@@ -79,7 +88,8 @@ impl Git {
             words => words,
         };
         let words: Vec<&str> = [self.verb].into_iter().chain(bare.iter().map(String::as_str)).collect();
-        Line { shell: format!("git {}", joined(&words)), cwd: None, paths: self.writes.clone() }
+        let reads = if self.writes.is_empty() { self.names.clone() } else { Vec::new() };
+        Line { shell: format!("git {}", joined(&words)), cwd: None, paths: self.writes.clone(), reads }
     }
 
     /// Runs it.

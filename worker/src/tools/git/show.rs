@@ -38,7 +38,7 @@ impl Args {
             Some(file) => {
                 check_rev("rev", &self.rev)?;
                 let path = work_path(file).map_err(|error| format!("`file`: {error}"))?;
-                Ok(git.word(format!("{}:{path}", self.rev)))
+                Ok(git.word(format!("{}:{path}", self.rev)).naming(path.to_string()))
             }
         }
     }

@@ -50,7 +50,10 @@ fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String>
         let args = json!({ "path": args.path, "recursive": true });
         let whole = ToolUse { call: CallId::own(0), name: NAME.to_owned(), args, malformed: None };
         names::go_along(context, &below, &whole, one, ("deleted", "delete"))?;
-        names::remove_folder(context.root, &path).map_err(|error| error.to_string())?;
+        if let Err(error) = names::remove_folder(context.root, &path) {
+            // How far it came nobody knows.
+            return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+        }
         let mut out = ToolOutcome::ok(format!("deleted the folder {path}, {holds} names in it"));
         out.facts.may_have_changed_tree = true;
         return Ok(out);

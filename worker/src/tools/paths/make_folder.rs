@@ -33,7 +33,10 @@ fn made(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
         Ok(_) => return Err(format!("`{path}` exists already and is no folder")),
         Err(_) => {}
     }
-    names::make_folder(context.root, &path).map_err(|error| error.to_string())?;
+    if let Err(error) = names::make_folder(context.root, &path) {
+        // Some of those above it may be there by now.
+        return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+    }
     let mut out = ToolOutcome::ok(format!("made {path}"));
     out.facts.may_have_changed_tree = true;
     Ok(out)

@@ -65,7 +65,10 @@ async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, Str
         }
         (Some(_) | None, _) => None,
     };
-    names::rename(context.root, &from, &to).map_err(|error| error.to_string())?;
+    if let Err(error) = names::rename(context.root, &from, &to) {
+        // The folders above its new place may be there by now.
+        return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+    }
     let mut out = ToolOutcome::ok(format!("moved {from} to {to}\n{remark}").trim_end());
     out.facts.changed.extend([from, to.clone()]);
     Ok(match hash {
@@ -92,7 +95,9 @@ fn folder(
         json!({ "from": path.to_string(), "to": to })
     };
     let read = names::go_along(context, &below, &whole, one, ("moved away", "move"))?;
-    names::rename(context.root, from, to).map_err(|error| error.to_string())?;
+    if let Err(error) = names::rename(context.root, from, to) {
+        return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+    }
     let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {} names in it", below.names));
     out.facts.may_have_changed_tree = true;
     let read = read.iter().filter_map(|(path, hash)| Some((moved(path)?, *hash)));

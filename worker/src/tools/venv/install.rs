@@ -9,7 +9,7 @@ use super::{
         files::{load, work_path},
         line::{self, Leaves, Line, Running, joined},
     },
-    place::FOLDER,
+    place::{FOLDER, WHOLE},
 };
 
 pub(in super::super) const NAME: &str = "venv_install";
@@ -38,7 +38,9 @@ impl Args {
     pub(in super::super) fn line(&self) -> Result<Line, String> {
         let mut words = vec!["pip".to_owned(), "install".to_owned()];
         words.extend(self.words()?);
-        Ok(Line { shell: joined(&words), cwd: None, paths: Vec::new() })
+        let file = self.requirements.as_deref().filter(|file| !file.trim().is_empty());
+        let reads = file.and_then(|file| work_path(file).ok()).iter().map(ToString::to_string).collect();
+        Ok(Line { shell: joined(&words), cwd: None, paths: Vec::new(), reads })
     }
 
     fn words(&self) -> Result<Vec<String>, String> {
@@ -85,8 +87,8 @@ fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     let mut shell = format!(
         "set -e\n\
          if [ -L {FOLDER} ]; then echo '{FOLDER} is a link, and no environment is made behind one' >&2; exit 1; fi\n\
-         if [ ! -x {FOLDER}/bin/python ]; then python3 -m venv {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
-         echo 'made the environment {FOLDER}'; fi\n"
+         if [ ! -f {FOLDER}/{WHOLE} ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
+         python3 -m venv {FOLDER}; : > {FOLDER}/{WHOLE}; echo 'made the environment {FOLDER}'; fi\n"
     );
     if !words.is_empty() {
         // A call that policy gives the network finds a proxy in its environment; without, pip would wait for what
@@ -146,6 +148,23 @@ E"#;
         // What is not of the workspace cannot come from anywhere, and nobody waits for it.
         let out = w.call(NAME, json!({"packages": ["surely-there-is-no-such-package"]}));
         assert!(out.is_error && out.text().contains("No matching distribution"), "{}", out.text());
+    }
+
+    /// An interpreter is there long before pip: where a worker died between them, it is made anew.
+    #[test]
+    fn a_half_made_environment_is_made_anew() {
+        let mut w = Workspace::new(&[]);
+        if !Workspace::has("ensurepip") {
+            return;
+        }
+        let line = format!("mkdir -p {FOLDER}/bin && ln -s /usr/bin/python3 {FOLDER}/bin/python");
+        assert_eq!(w.call("run_command", json!({"command": line})).facts.exit, Some(0));
+        assert!(w.call("venv_run", json!({"command": "true"})).is_error, "it is none yet");
+        wheel(&mut w);
+        let out = w.call(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
+        assert!(out.text().contains("made the environment") && !out.is_error, "{}", out.text());
+        assert!(out.text().contains("Successfully installed greet-1.0"), "{}", out.text());
+        assert_eq!(w.call("venv_run", json!({"command": "python -c 'import greet'"})).facts.exit, Some(0));
     }
 
     #[test]

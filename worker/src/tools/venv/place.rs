@@ -5,10 +5,12 @@ use docket_schema::content::WorkPath;
 
 pub(super) use crate::workspace::VENV_FOLDER as FOLDER;
 
+/// The file that is made in it last: without it the making broke off, and nobody knows what is lacking.
+pub(super) const WHOLE: &str = ".docket-whole";
+
 /// Whether there is one.
 pub(super) fn is_there(root: &cap_std::fs::Dir) -> bool {
-    // Its interpreter is a link that leads out of the workspace, as in every such environment.
-    root.symlink_metadata(format!("{FOLDER}/bin/python")).is_ok()
+    root.symlink_metadata(format!("{FOLDER}/{WHOLE}")).is_ok()
 }
 
 /// The words that make commands in `cwd` find its programs first.

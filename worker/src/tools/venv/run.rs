@@ -17,7 +17,12 @@ pub(in super::super) use run_command::Args;
 
 /// As policies read it: the line itself.
 pub(in super::super) fn line(args: &Args) -> Result<Line, String> {
-    Ok(Line { shell: args.command().to_owned(), cwd: args.cwd().map(str::to_owned), paths: Vec::new() })
+    Ok(Line {
+        shell: args.command().to_owned(),
+        cwd: args.cwd().map(str::to_owned),
+        paths: Vec::new(),
+        reads: Vec::new(),
+    })
 }
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
@@ -36,7 +41,7 @@ mod tests {
     #[test]
     fn a_line_is_held_to_what_run_command_is_held_to() {
         let mut w = Workspace::new(&[("file", "")]);
-        w.write(".docket-venv/bin/python", "");
+        w.write(".docket-venv/.docket-whole", "");
         w.write(".docket-venv/bin/own", "#!/bin/sh\necho own of $VIRTUAL_ENV; pwd\n");
         w.chmod(".docket-venv/bin/own", 0o755);
         w.write("a/b/c", "");
