@@ -10,6 +10,7 @@ mod chart;
 mod compare;
 mod form;
 mod html;
+mod laid;
 mod matrix;
 mod play;
 mod stage;
