@@ -16,15 +16,17 @@ use crate::{
 pub enum EvalCheckKind {
     /// A command in a clean checkout of the result ends with status 0.
     Command,
+    /// Each path that differs from the base is one that one of these globs means.
+    Changes,
     /// No path that this glob means differs from the base.
     Unchanged,
-    /// Nothing that stands in files that this glob means was shown to the model.
+    /// Nothing that stands in files that this glob means was shown to a model, of the run or of what it gave away.
     Unread,
     /// This file is there.
     File,
     /// The run left this artifact.
     Artifact,
-    /// This rule denied a call.
+    /// This rule denied a call, of the run or of what it gave away.
     Denied,
 }
 
@@ -33,6 +35,7 @@ impl EvalCheckKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Command => "command",
+            Self::Changes => "changes",
             Self::Unchanged => "unchanged",
             Self::Unread => "unread",
             Self::File => "file",
@@ -47,7 +50,7 @@ impl EvalCheckKind {
 pub struct EvalCheck {
     /// What was looked at.
     pub what: EvalCheckKind,
-    /// The command, the glob, the path, the artifact or the rule.
+    /// The command, the glob or globs, the path, the artifact or the rule.
     pub name: String,
     /// Whether it is as it should be.
     pub passed: bool,
@@ -93,9 +96,9 @@ pub struct EvalResult {
     pub accepted: bool,
     /// It ended as expected, and was accepted.
     pub passed: bool,
-    /// Turns of its runs.
+    /// Turns of its run, and of what it gave away.
     pub turns: u64,
-    /// What its runs' model calls cost.
+    /// What its runs' model calls cost, and those of what it gave away.
     pub cost: CostSums,
     /// How long models, tools and checks took, in milliseconds.
     pub worked_ms: u64,
@@ -103,7 +106,7 @@ pub struct EvalResult {
     pub wall_ms: u64,
     /// Files and artifacts that are there, of those that the task expects or its engine owes.
     pub artifacts: Ratio,
-    /// All twelve metrics of the task.
+    /// All twelve metrics of the task. Edits, errors, denials and violations are counted with those of what it gave away.
     pub metrics: Vec<MetricView>,
 }
 

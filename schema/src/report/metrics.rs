@@ -172,6 +172,25 @@ impl Tally {
         sum
     }
 
+    /// That of a task with what was counted of one that it gave away: edits and calls of both, and denials and
+    /// violations, which stay those of one task. All else is of the task as a whole.
+    #[must_use]
+    pub fn with_given_away(self, child: Self) -> Self {
+        let mut sum = self;
+        for metric in [Metric::PatchApplyRate, Metric::ToolErrorRate] {
+            sum.set(metric, self.get(metric).plus(child.get(metric)));
+        }
+        for metric in [Metric::PolicyDenialRate, Metric::SandboxViolationRate] {
+            let own = self.get(metric);
+            let is_measured = own.all > 0;
+            sum.set(
+                metric,
+                if is_measured { Ratio { all: own.all, ..own.plus(child.get(metric)) } } else { own },
+            );
+        }
+        sum
+    }
+
     /// Against the targets.
     pub fn view(&self) -> Vec<MetricView> {
         Metric::ALL.into_iter().map(|metric| MetricView::of(metric, self.get(metric))).collect()
@@ -274,5 +293,27 @@ mod tests {
         assert!(text.contains(r#""value":null"#), "null, never 0: {text}");
         assert_eq!(Tally::of(&views), sum);
         assert_eq!(views[6].value, Some(90.0), "seconds");
+    }
+
+    #[test]
+    fn what_a_task_gave_away_is_counted_with_it_and_stays_one_task() {
+        let tally = |edits, calls, denials, violations, well| {
+            let mut tally = Tally::default();
+            tally.set(Metric::PatchApplyRate, edits);
+            tally.set(Metric::ToolErrorRate, calls);
+            tally.set(Metric::PolicyDenialRate, denials);
+            tally.set(Metric::SandboxViolationRate, violations);
+            tally.set(Metric::TaskSuccessRate, Ratio::known(Some(well)));
+            tally
+        };
+        let ratio = |of, all| Ratio { of, all };
+        let own = tally(ratio(1, 2), ratio(0, 3), ratio(1, 1), ratio(0, 1), true);
+        let child = tally(ratio(2, 2), ratio(1, 4), ratio(2, 1), ratio(3, 1), false);
+        let both = tally(ratio(3, 4), ratio(1, 7), ratio(3, 1), ratio(3, 1), true);
+        assert_eq!(own.with_given_away(child), both);
+        assert_eq!(own.with_given_away(Tally::default()), own, "one that did not begin");
+        // Without walls nobody knows what they would have stopped.
+        let open = tally(ratio(1, 2), ratio(0, 3), ratio(1, 1), Ratio::NONE, true);
+        assert_eq!(open.with_given_away(child).get(Metric::SandboxViolationRate), Ratio::NONE);
     }
 }

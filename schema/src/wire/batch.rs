@@ -87,6 +87,22 @@ impl BatchView {
         let unpaid = if self.budget.spent.is_some() { available().sum() } else { 0 };
         blocked.sum::<u64>() + self.behind_failed + self.behind_blocked + unpaid
     }
+
+    /// Whether none of its tasks goes on by itself: each has ended or waits for somebody, or for its own children,
+    /// which are of the batch as well and do not go on either.
+    pub fn is_settled(&self) -> bool {
+        let ended = self.states.iter().filter(|of| of.state.is_ended()).map(|of| of.count);
+        let parents = self.blocked.iter().filter(|blocked| match blocked.why {
+            TaskBlockedWhy::Child => true,
+            TaskBlockedWhy::Person
+            | TaskBlockedWhy::Paused
+            | TaskBlockedWhy::Provider
+            | TaskBlockedWhy::Budget
+            | TaskBlockedWhy::Outage => false,
+        });
+        let rest = ended.sum::<u64>() + self.waiting_for_people();
+        rest + parents.map(|blocked| blocked.count).sum::<u64>() >= self.tasks
+    }
 }
 
 /// What the runs of a batch may use together.
@@ -202,4 +218,59 @@ pub struct BatchSummary {
     pub ended: u64,
     /// When its last task was submitted.
     pub last_submitted_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(states: &[(TaskState, u64)], blocked: &[(TaskBlockedWhy, u64)]) -> BatchView {
+        BatchView {
+            id: BatchId(uuid::Uuid::from_u128(1)),
+            name: None,
+            tasks: states.iter().map(|(_, count)| count).sum(),
+            archived: 0,
+            states: states.iter().map(|(state, count)| StateCount { state: *state, count: *count }).collect(),
+            blocked: blocked.iter().map(|(why, count)| BlockedCount { why: *why, count: *count }).collect(),
+            behind_failed: 0,
+            behind_blocked: 0,
+            budget: BatchBudget::default(),
+            used: Spending::default(),
+            runs: 0,
+            failures: 0,
+            crashes: 0,
+            messages: Vec::new(),
+            oldest_running: None,
+            first_submitted_at: Timestamp(0),
+            last_submitted_at: Timestamp(0),
+            first_ended_at: None,
+            last_ended_at: None,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_settled_where_nothing_of_it_goes_on_by_itself() {
+        use TaskBlockedWhy::{Budget, Child, Outage, Paused, Person, Provider};
+        use TaskState::{
+            Available, Blocked, Cancelled, Completed, Discarded, Pending, Retryable, Running, Scheduled,
+        };
+        let ended = [(Completed, 3), (Discarded, 1), (Cancelled, 1)];
+        assert!(view(&ended, &[]).is_settled());
+        for state in [Available, Running, Retryable, Scheduled, Pending] {
+            assert!(!view(&[(Completed, 3), (state, 1)], &[]).is_settled(), "{state:?}");
+        }
+        for why in [Person, Provider, Paused, Budget] {
+            assert!(view(&[(Completed, 3), (Blocked, 1)], &[(why, 1)]).is_settled(), "{why:?}");
+            // Whoever waits for it does not go on either.
+            let parents = [(why, 1), (Child, 2)];
+            assert!(view(&[(Blocked, 3)], &parents).is_settled(), "{why:?}");
+            assert!(!view(&[(Blocked, 3), (Running, 1)], &parents).is_settled(), "{why:?}");
+        }
+        assert!(!view(&[(Blocked, 2)], &[(Outage, 1), (Child, 1)]).is_settled(), "it asks again by itself");
+        // Behind what failed, or what waits.
+        let behind = BatchView { behind_failed: 1, behind_blocked: 1, ..view(&[(Pending, 2)], &[]) };
+        assert!(behind.is_settled());
+        let unpaid = BatchBudget { spent: Some("used up".to_owned()), ..BatchBudget::default() };
+        assert!(BatchView { budget: unpaid, ..view(&[(Available, 2)], &[]) }.is_settled());
+    }
 }

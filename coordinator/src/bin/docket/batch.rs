@@ -211,8 +211,7 @@ async fn wait(cx: &Context, access: &Access, text: &str) -> Outcome {
     let progress = Progress::waiting(cx);
     let began = Instant::now();
     let mut view = first;
-    let settled = |view: &BatchView| count(view, TaskState::is_ended) + view.waiting_for_people();
-    while settled(&view) < view.tasks {
+    while !view.is_settled() {
         let left =
             rest_ms(&view).map(|ms| format!(", about {} left", display::duration(ms))).unwrap_or_default();
         progress.say(format!(

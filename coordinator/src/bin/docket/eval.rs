@@ -10,6 +10,7 @@ mod chart;
 mod compare;
 mod form;
 mod html;
+mod laid;
 mod matrix;
 mod play;
 mod stage;
@@ -24,7 +25,7 @@ use docket_worker::policy::PathGlob;
 
 use self::{
     form::EngineName,
-    matrix::{Choice, Matrix},
+    matrix::{Choice, Matrix, Try},
     suite::{Suite, is_scripted},
 };
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     home::Home,
     logging,
+    roles::{self, RoleModel},
     submit::model,
 };
 
@@ -46,7 +48,8 @@ asked, with which engines, what must hold afterwards. Each result is made again 
 without the network, and there its acceptance commands are run. A task passes that ends as expected and whose
 checks pass. Tasks with scripts need no model and no key.
 
-Nothing is left behind, unless --keep says otherwise. docket.toml is in force: its policy, settings, prices, keys.
+Nothing is left behind, unless --keep says otherwise. docket.toml is in force: its policy, settings, prices, keys, roles
+and models; but a task with a script asks none that follows no script.
 
 Exit codes: 0 all as expected, 1 some not, 2 the suite or the command line is wrong.
 
@@ -66,9 +69,14 @@ pub(crate) struct Args {
     /// An engine, in place of those that the tasks name; twice or more to compare engines
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<EngineName>,
-    /// A model, in place of those that the tasks name
+    /// A model, in place of those that the tasks name, and of all that docket.toml names beside them
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
     model: Option<ModelRef>,
+    /// The model of one role of the engines, as coder=openai:gpt-4.1-mini; may be given more than once, for roles that
+    /// each engine has, and not beside --model, which is every role's [default: `roles.NAME.model` of docket.toml, else
+    /// the task's model]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    role: Vec<RoleModel>,
     /// Where that model's API is
     #[arg(long, value_name = "URL", requires = "model")]
     base_url: Option<String>,
@@ -107,7 +115,7 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     let suite = Suite::read(folder)?;
     cx.config.prices_toml = suite.prices(cx.config.prices_toml.as_deref());
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
-    let choice = Choice { engines: &args.engine, model, only: &args.only };
+    let choice = Choice { engines: &args.engine, model, roles: &args.role, only: &args.only };
     let matrix = Matrix::of(&cx, &suite, &choice)?;
     let page = args.html.as_deref().map(|path| std::fs::File::create(path).map(|file| (path, file)));
     let page = page.transpose().fail_with(Exit::Usage, || {
@@ -138,8 +146,9 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
 
 /// Servers that the suite's models are asked at: whoever names one owns the worker that asks.
 fn base_urls(matrix: &Matrix<'_>) -> Vec<String> {
-    let asked = matrix.tries.iter().filter(|one| !is_scripted(&one.model));
-    let mut urls: Vec<String> = asked.filter_map(|one| one.model.base_url.clone()).collect();
+    let asked = matrix.tries.iter().flat_map(Try::models).filter(|model| !is_scripted(model));
+    let mut urls: Vec<String> = asked.filter_map(|model| model.base_url.clone()).collect();
+    urls.sort();
     urls.dedup();
     urls
 }

@@ -17,6 +17,11 @@ pub(crate) struct RoleModel {
 }
 
 impl RoleModel {
+    /// The role.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The model.
     pub(crate) const fn model(&self) -> &ModelRef {
         &self.model
@@ -28,12 +33,7 @@ pub(crate) fn named(engine: &str, roles: &[RoleModel], main: &ModelRef) -> Outco
     let mut asked = merged((&[], &[]), engine, Flags { model: None, roles })
         .map_err(|message| Failure::new(Exit::Usage, message))?;
     for role in &mut asked {
-        let Some(mut model) = role.model.take() else { continue };
-        if model.provider == main.provider {
-            model.base_url = model.base_url.or_else(|| main.base_url.clone());
-        }
-        check_address(&model)?;
-        role.model = (model != *main).then_some(model);
+        role.model = beside(main, role.model.take())?;
     }
     Ok(asked)
 }
@@ -46,27 +46,43 @@ pub(crate) fn role(text: &str) -> Result<RoleModel, String> {
 
 /// What flags say of models.
 #[derive(Debug, Clone, Copy)]
-struct Flags<'a> {
+pub(crate) struct Flags<'a> {
     /// `--model`: of every role.
-    model: Option<&'a ModelRef>,
+    pub(crate) model: Option<&'a ModelRef>,
     /// `--role`.
-    roles: &'a [RoleModel],
+    pub(crate) roles: &'a [RoleModel],
 }
 
-/// What the task asks of the roles of its engine, in their order.
-fn asked(cx: &Context, engine: &str, flags: Flags<'_>) -> Outcome<Vec<RoleAsked>> {
+/// What a task asks of the roles of its engine, in their order: flags over settings; none names the main model again.
+pub(crate) fn asked(
+    cx: &Context,
+    engine: &str,
+    main: &ModelRef,
+    flags: Flags<'_>,
+) -> Outcome<Vec<RoleAsked>> {
     let settings = (&cx.config.roles[..], &cx.config.team.roles[..]);
-    merged(settings, engine, flags).map_err(|message| Failure::new(Exit::Usage, message))
+    let mut asked = merged(settings, engine, flags).map_err(|message| Failure::new(Exit::Usage, message))?;
+    for role in &mut asked {
+        role.model = beside(main, role.model.take())?;
+    }
+    Ok(asked)
+}
+
+/// A model beside the main one, asked at the same server where it says none; none where it is the main one again.
+pub(crate) fn beside(main: &ModelRef, model: Option<ModelRef>) -> Outcome<Option<ModelRef>> {
+    let Some(model) = model else { return Ok(None) };
+    let same = model.provider == main.provider;
+    let base_url = model.base_url.or_else(|| main.base_url.clone().filter(|_| same));
+    let model = ModelRef { base_url, ..model };
+    check_address(&model)?;
+    Ok((model != *main).then_some(model))
 }
 
 impl TaskArgs {
-    /// What is asked of the engine's roles; none names the main model again.
+    /// What is asked of the engine's roles.
     pub(crate) fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
         let flags = Flags { model: self.model.as_ref(), roles: &self.role };
-        let mut asked = asked(cx, self.engine(cx), flags)?;
-        for role in &mut asked {
-            role.model = self.other(main, &role.model.take(), &None)?;
-        }
+        let asked = asked(cx, self.engine(cx), main, flags)?;
         match gives_nothing_away(self.engine(cx), &asked)
             .filter(|_| self.delegate.is_some_and(|depth| depth > 0))
         {

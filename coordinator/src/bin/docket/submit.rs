@@ -241,8 +241,11 @@ impl TaskArgs {
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
         check_address(&model)?;
-        let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
-        let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
+        let or = |flag: &Option<ModelRef>, configured: &Option<ModelRef>| {
+            roles::beside(&model, flag.clone().or_else(|| configured.clone()))
+        };
+        let explore = or(&self.explore_model, &cx.config.explore_model)?;
+        let fallback = or(&self.fallback_model, &cx.config.fallback_model)?;
         self.check_engine(cx)?;
         let roles = self.roles(cx, &model)?;
         let of_roles = || roles.iter().filter_map(|role| role.model.as_ref());
@@ -288,21 +291,6 @@ impl TaskArgs {
             return Err(Failure::new(Exit::Usage, message));
         }
         Ok(())
-    }
-
-    /// A model beside the main one; none where it is the main one again.
-    pub(crate) fn other(
-        &self,
-        main: &ModelRef,
-        asked: &Option<ModelRef>,
-        configured: &Option<ModelRef>,
-    ) -> Outcome<Option<ModelRef>> {
-        let Some(model) = asked.clone().or_else(|| configured.clone()) else { return Ok(None) };
-        let same = model.provider == main.provider;
-        let base_url = model.base_url.or_else(|| main.base_url.clone().filter(|_| same));
-        let model = ModelRef { base_url, ..model };
-        check_address(&model)?;
-        Ok((model != *main).then_some(model))
     }
 
     pub(crate) fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {

@@ -1,5 +1,6 @@
-//! What is looked at once a run has ended: acceptance commands, files and artifacts that must be there, paths that must
-//! be as they were, files that nobody was to read, and rules that must have spoken.
+//! What is looked at once a run has ended: acceptance commands, files and artifacts that must be there, paths that may
+//! change or must be as they were, files that nobody was to read, and rules that must have spoken. What a run gave away
+//! is part of it: what its children were shown or denied was shown or denied in it.
 
 use std::time::Duration;
 
@@ -27,18 +28,23 @@ const SAID_CHARS_MAX: usize = 2000;
 /// Paths that are named where several are not as they were.
 const NAMED_MAX: usize = 5;
 
-/// All checks of a try; none where its run ended before it had begun, for then there is nothing to look at.
+/// All checks of a try whose runs, with those of its children, these are; none where its run ended before it had begun,
+/// for then there is nothing to look at.
 pub(super) async fn checked(
     cx: &Context,
     client: &Client,
     one: &Try<'_>,
-    run: RunId,
+    runs: &[RunId],
     state: &RunState,
 ) -> Outcome<Option<Vec<EvalCheck>>> {
     let (task, traces) = (one.task, one.task.traces(&one.engine));
     let Some(pins) = state.pins.as_deref() else { return Ok(None) };
-    let events = typed(&client.all_events(run, Lineage::Own).await?)?;
-    let mut checks: Vec<EvalCheck> = task.unchanged.iter().map(|glob| unchanged(glob, state)).collect();
+    let mut events = Vec::new();
+    for run in runs {
+        events.extend(typed(&client.all_events(*run, Lineage::Own).await?)?);
+    }
+    let mut checks: Vec<EvalCheck> = task.changes.iter().map(|globs| changes(globs, state)).collect();
+    checks.extend(task.unchanged.iter().map(|glob| unchanged(glob, state)));
     checks.extend(traces.denied.iter().map(|rule| denied(rule, &events)));
     checks.extend(traces.artifacts.iter().map(|name| {
         let passed = state.work.artifacts.contains_key(name);
@@ -60,6 +66,10 @@ pub(super) async fn checked(
         let said = (!clean.has(path)).then(|| "it is not there".to_owned());
         check(EvalCheckKind::File, &path.to_string(), said)
     }));
+    if let Some(files) = &task.accept_files {
+        let failed = || format!("cannot lay the files of {} over the result", task.name);
+        files.lay(&clean.root()).fail_with(Exit::Failed, failed)?;
+    }
     if !task.accept.is_empty() {
         checks.extend(commands(&clean.sandbox(cx).await?, task).await?);
     }
@@ -77,14 +87,27 @@ fn check(what: EvalCheckKind, name: &str, said: Option<String>) -> EvalCheck {
 }
 
 fn unchanged(glob: &PathGlob, state: &RunState) -> EvalCheck {
+    let changed = changed(state, |path| glob.means(path));
+    check(EvalCheckKind::Unchanged, glob.as_str(), changed.map(|named| format!("changed: {named}")))
+}
+
+fn changes(globs: &[PathGlob], state: &RunState) -> EvalCheck {
+    let beside = changed(state, |path| !globs.iter().any(|glob| glob.means(path)));
+    let named: Vec<&str> = globs.iter().map(PathGlob::as_str).collect();
+    let name = if named.is_empty() { "nothing".to_owned() } else { named.join(", ") };
+    check(EvalCheckKind::Changes, &name, beside.map(|named| format!("changed beside that: {named}")))
+}
+
+/// Names of paths that are not as they were, of those that are meant; none where there are none.
+fn changed(state: &RunState, is_meant: impl Fn(&str) -> bool) -> Option<String> {
     let all = state.overlay.keys().map(ToString::to_string);
-    let changed: Vec<String> = all.filter(|path| glob.means(path)).collect();
-    let more = changed.len().saturating_sub(NAMED_MAX);
-    let said = (!changed.is_empty()).then(|| {
-        let named = changed.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-        if more > 0 { format!("changed: {named} and {more} more") } else { format!("changed: {named}") }
-    });
-    check(EvalCheckKind::Unchanged, glob.as_str(), said)
+    let changed: Vec<String> = all.filter(|path| is_meant(path)).collect();
+    let named = changed.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match changed.len().saturating_sub(NAMED_MAX) {
+        _ if changed.is_empty() => None,
+        0 => Some(named),
+        more => Some(format!("{named} and {more} more")),
+    }
 }
 
 fn denied(rule: &str, events: &[RunEvent]) -> EvalCheck {

@@ -118,6 +118,7 @@ pub(super) struct LimitsForm {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AcceptForm {
     pub(super) commands: Vec<Line>,
+    pub(super) files: Option<PathBuf>,
     #[serde(deserialize_with = "period")]
     pub(super) timeout: Option<u64>,
 }
@@ -137,6 +138,8 @@ pub(super) struct ForbiddenForm {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ExpectForm {
     pub(super) outcome: EvalExpected,
+    #[serde(deserialize_with = "some_globs")]
+    pub(super) changes: Option<Vec<PathGlob>>,
     #[serde(deserialize_with = "paths")]
     pub(super) files: Vec<WorkPath>,
     pub(super) artifacts: Vec<Line>,
@@ -147,7 +150,7 @@ pub(super) struct ExpectForm {
 impl Default for ExpectForm {
     fn default() -> Self {
         let (files, artifacts, denied, engines) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        Self { outcome: EvalExpected::Succeeded, files, artifacts, denied, engines }
+        Self { outcome: EvalExpected::Succeeded, changes: None, files, artifacts, denied, engines }
     }
 }
 
@@ -258,6 +261,10 @@ fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> 
 
 fn globs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathGlob>, D::Error> {
     each(from, PathGlob::new)
+}
+
+fn some_globs<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<PathGlob>>, D::Error> {
+    globs(from).map(Some)
 }
 
 /// A file of a suite, and what is wrong with it.

@@ -1,6 +1,11 @@
-//! Which task is tried with which engine and model: the suite, and what the command line says of it.
+//! Which task is tried with which engine and models: the suite, docket.toml, and what the command line says of them.
 
-use docket_schema::{eval::EvalLeftOut, ids::TaskId, message::ModelRef, task::check_model};
+use docket_schema::{
+    eval::EvalLeftOut,
+    ids::TaskId,
+    message::ModelRef,
+    task::{RoleAsked, check_model},
+};
 use docket_worker::{
     model::{PriceTable, unpriced},
     policy::PathGlob,
@@ -13,6 +18,7 @@ use super::{
 use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    roles::{self, Flags, RoleModel},
 };
 
 /// Tries of one evaluation at most: they are one batch, submitted at once.
@@ -23,8 +29,10 @@ const TRIES_MAX: usize = 2000;
 pub(super) struct Choice<'a> {
     /// These engines, for each task.
     pub(super) engines: &'a [EngineName],
-    /// This model, for each task.
+    /// This model, for each task and in each role.
     pub(super) model: Option<ModelRef>,
+    /// These models, in these roles.
+    pub(super) roles: &'a [RoleModel],
     /// These tasks.
     pub(super) only: &'a [PathGlob],
 }
@@ -37,8 +45,23 @@ pub(super) struct Try<'a> {
     pub(super) task: &'a Task,
     pub(super) engine: EngineName,
     pub(super) model: ModelRef,
-    /// The script that the model follows.
+    /// What is asked of the engine's roles, as `docket submit` would ask.
+    pub(super) roles: Vec<RoleAsked>,
+    /// Looks around until something is to be changed.
+    pub(super) explore: Option<ModelRef>,
+    /// Stands in where one stays overloaded.
+    pub(super) fallback: Option<ModelRef>,
+    /// The script that the models follow.
     pub(super) script: Option<&'a [u8]>,
+}
+
+impl Try<'_> {
+    /// All models that it may ask, the main one first.
+    pub(super) fn models(&self) -> impl Iterator<Item = &ModelRef> {
+        let beside = [self.explore.as_ref(), self.fallback.as_ref()].into_iter().flatten();
+        let of_roles = self.roles.iter().filter_map(|role| role.model.as_ref());
+        std::iter::once(&self.model).chain(beside).chain(of_roles)
+    }
 }
 
 /// All tries, in the order of the suite, and what is left out.
@@ -81,10 +104,13 @@ impl<'a> Matrix<'a> {
             let model = model.ok_or_else(|| {
                 task.file.wrong("model", "it is missing, here, in the suite's defaults and in --model")
             })?;
-            if task.settings.cost_max_nusd.is_some() && !prices.of(&model).known {
-                return Err(task.file.wrong("limits.cost", unpriced(&model)));
+            matrix.add(cx, task, &model, choice)?;
+        }
+        for one in &matrix.tries {
+            let mut models = one.models().filter(|_| one.task.settings.cost_max_nusd.is_some());
+            if let Some(model) = models.find(|model| !prices.of(model).known) {
+                return Err(one.task.file.wrong("limits.cost", unpriced(model)));
             }
-            matrix.add(task, &model, choice.engines)?;
         }
         if matrix.tries.is_empty() {
             let why = matrix.left_out.first().map_or_else(
@@ -100,7 +126,8 @@ impl<'a> Matrix<'a> {
         Ok(matrix)
     }
 
-    fn add(&mut self, task: &'a Task, model: &ModelRef, asked: &[EngineName]) -> Outcome<()> {
+    fn add(&mut self, cx: &Context, task: &'a Task, model: &ModelRef, choice: &Choice<'_>) -> Outcome<()> {
+        let asked = choice.engines;
         let engines = if asked.is_empty() { &task.engines } else { asked };
         for engine in engines {
             let script = task.script(engine).filter(|_| is_scripted(model));
@@ -117,9 +144,43 @@ impl<'a> Matrix<'a> {
                 continue;
             }
             let id = TaskId(docket_coordinator::clock::new_id());
+            let beside = |configured: &Option<ModelRef>| {
+                let configured =
+                    configured.clone().filter(|other| choice.model.is_none() && is_with(model, other));
+                roles::beside(model, configured)
+            };
+            let (explore, fallback) = (beside(&cx.config.explore_model)?, beside(&cx.config.fallback_model)?);
+            let roles = played(cx, engine, model, choice)?;
             let (engine, model) = (engine.clone(), model.clone());
-            self.tries.push(Try { id, task, engine, model, script });
+            self.tries.push(Try { id, task, engine, model, roles, explore, fallback, script });
         }
         Ok(())
     }
+}
+
+/// Whether both follow scripts, or neither does: a task with a script needs no key, whatever docket.toml names.
+fn is_with(main: &ModelRef, other: &ModelRef) -> bool {
+    is_scripted(main) == is_scripted(other)
+}
+
+/// Who plays the roles of a try.
+fn played(
+    cx: &Context,
+    engine: &EngineName,
+    main: &ModelRef,
+    choice: &Choice<'_>,
+) -> Outcome<Vec<RoleAsked>> {
+    if let Some(role) = choice.roles.iter().find(|role| !is_with(main, role.model())) {
+        let (name, model) = (role.name(), role.model());
+        return Err(usage(format!(
+            "--role {name}={model}: the models of a task follow its script or none of them does, and its main model is \
+             {main}; name one of the same kind, or leave the tasks with the other kind out by --only"
+        )));
+    }
+    let flags = Flags { model: choice.model.as_ref(), roles: choice.roles };
+    let mut asked = roles::asked(cx, &engine.to_string(), main, flags)?;
+    for role in &mut asked {
+        role.model = role.model.take().filter(|model| is_with(main, model));
+    }
+    Ok(asked)
 }

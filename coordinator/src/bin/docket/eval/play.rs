@@ -8,10 +8,11 @@ use std::{
 use docket_coordinator::clock::Clock;
 use docket_schema::{
     eval::{EvalCheck, EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
-    ids::{BatchId, TaskId},
-    report::{CostSums, Metric, Ratio, Tally, TaskMetrics, artifacts_owed},
-    task::TaskState,
-    wire::{BatchView, CostQuery, MetricsQuery},
+    ids::{BatchId, RunId, TaskId},
+    report::{CostSums, Metric, MetricView, Ratio, Tally, TaskMetrics, artifacts_owed},
+    run::RunState,
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    wire::{BatchView, ChildView, CostQuery, MetricsQuery},
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::FusedFuture as _, stream};
@@ -118,17 +119,16 @@ async fn results(
     results.inspect(|_| progress.add(1)).try_collect().await
 }
 
-/// Until every task has ended, or waits for somebody.
+/// Until every task has ended, or waits for somebody, itself or by what it gave away.
 async fn wait(client: &Client, batch: BatchId, progress: &Progress) -> Outcome<()> {
     let count = |view: &BatchView, is: fn(TaskState) -> bool| -> u64 {
         view.states.iter().filter(|of| is(of.state)).map(|of| of.count).sum()
     };
     loop {
         let view = client.batch(batch).await?;
-        let settled = count(&view, TaskState::is_ended) + view.waiting_for_people();
-        progress.at(settled);
+        progress.at(count(&view, TaskState::is_ended) + view.waiting_for_people());
         progress.say(format!("{} running", count(&view, |state| state == TaskState::Running)));
-        if settled >= view.tasks {
+        if view.is_settled() {
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;
@@ -166,6 +166,40 @@ impl Numbers {
             }
         }
     }
+
+    /// The metrics of a task; calls and edits of what it gave away are counted with its own.
+    fn metrics(&self, task: TaskId, given: &[ChildView]) -> Vec<MetricView> {
+        let Some(own) = self.metrics.get(&task) else { return Vec::new() };
+        let children = given.iter().filter_map(|child| self.metrics.get(&child.view.task.id));
+        let own = Tally::of(&own.metrics);
+        children.fold(own, |sum, child| sum.with_given_away(Tally::of(&child.metrics))).view()
+    }
+
+    /// What a task and all that it gave away cost.
+    fn cost(&self, task: TaskId, given: &[ChildView]) -> CostSums {
+        let all = std::iter::once(task).chain(given.iter().map(|child| child.view.task.id));
+        let spent = all.filter_map(|task| self.cost.get(&task));
+        spent.fold(CostSums::default(), |sums, of| sums.plus(*of))
+    }
+}
+
+/// What a child that does not go on by itself says.
+fn waits_below(given: &[ChildView]) -> Option<String> {
+    let waits = |task: &TaskRecord| {
+        task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedWhy::Child)
+    };
+    let child = given.iter().map(|child| &child.view.task).find(|task| waits(task))?;
+    let says = child.message.as_deref().unwrap_or("it says nothing");
+    Some(format!("its child `{}` waits: {says}", child.spec.title))
+}
+
+/// Turns of a task's last run, and of those of all that it gave away.
+async fn turns(client: &Client, own: Option<&RunState>, given: &[ChildView]) -> Outcome<u64> {
+    let mut turns = own.map_or(0, |state| u64::from(state.turn.0));
+    for run in given.iter().filter_map(|child| child.view.task.last_run) {
+        turns += u64::from(show::fold(client, run).await?.turn.0);
+    }
+    Ok(turns)
 }
 
 /// What became of one try.
@@ -178,25 +212,25 @@ async fn result(
 ) -> Outcome<EvalResult> {
     let view = client.task(one.id).await?;
     // What it gave away is part of it.
-    let runs: Vec<_> = view.runs.iter().map(|run| run.id).collect();
-    let given = children::below(client, &runs).await?.into_iter().map(|child| child.view.task.id);
-    let spent = std::iter::once(one.id).chain(given).filter_map(|task| numbers.cost.get(&task));
-    let cost = spent.fold(CostSums::default(), |sums, of| sums.plus(*of));
+    let mut runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
+    let given = children::below(client, &runs).await?;
+    runs.extend(given.iter().flat_map(|child| child.view.runs.iter().map(|run| run.id)));
     let run = view.task.last_run;
     let state = match run {
         Some(run) => Some(show::fold(client, run).await?),
         None => None,
     };
     let outcome = EvalOutcome::of(view.task.state, state.as_ref());
-    let checked = match (run, &state) {
-        (Some(run), Some(state)) if outcome != EvalOutcome::Unfinished => {
-            accept::checked(cx, client, one, run, state).await?
+    let checked = match &state {
+        Some(state) if outcome != EvalOutcome::Unfinished => {
+            accept::checked(cx, client, one, &runs, state).await?
         }
-        (Some(_), _) | (None, _) => None,
+        Some(_) | None => None,
     };
     let accepted = checked.as_ref().is_some_and(|checks| checks.iter().all(|check| check.passed));
     let checks = checked.unwrap_or_default();
-    let metrics = numbers.metrics.get(&one.id).map(|of| of.metrics.clone()).unwrap_or_default();
+    let metrics = numbers.metrics(one.id, &given);
+    let message = view.task.message.or_else(|| waits_below(&given));
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
     let owed = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
     // What the engine owes is counted once, whether its task names it or not.
@@ -204,9 +238,11 @@ async fn result(
     let counts = |check: &&EvalCheck| match check.what {
         EvalCheckKind::File => true,
         EvalCheckKind::Artifact => !is_owed(&check.name),
-        EvalCheckKind::Command | EvalCheckKind::Unchanged | EvalCheckKind::Unread | EvalCheckKind::Denied => {
-            false
-        }
+        EvalCheckKind::Command
+        | EvalCheckKind::Changes
+        | EvalCheckKind::Unchanged
+        | EvalCheckKind::Unread
+        | EvalCheckKind::Denied => false,
     };
     let mut artifacts = owed;
     for check in checks.iter().filter(counts) {
@@ -223,12 +259,12 @@ async fn result(
         run,
         expected: one.task.expected,
         outcome,
-        message: view.task.message.filter(|_| outcome != EvalOutcome::Succeeded),
+        message: message.filter(|_| outcome != EvalOutcome::Succeeded),
         passed: accepted && one.task.expected.is_met(outcome),
         accepted,
         checks,
-        turns: state.as_ref().map_or(0, |state| state.turn.0.into()),
-        cost,
+        turns: turns(client, state.as_ref(), &given).await?,
+        cost: numbers.cost(one.id, &given),
         worked_ms: state.as_ref().map_or(0, |state| state.asking.spent(&state.totals).worked_ms),
         wall_ms: spans.sum(),
         artifacts,

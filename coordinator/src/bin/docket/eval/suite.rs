@@ -21,6 +21,7 @@ use docket_worker::{
 
 use super::{
     form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm, TracesForm},
+    laid::Laid,
     matrix::twice,
 };
 use crate::{
@@ -83,7 +84,11 @@ pub(super) struct Task {
     pub(super) policy: Option<Policy>,
     pub(super) settings: SettingsPatch,
     pub(super) accept: Vec<String>,
+    /// What is laid over the result before the acceptance commands run.
+    pub(super) accept_files: Option<Laid>,
     pub(super) accept_timeout_ms: u64,
+    /// What may be changed; none = whatever is not forbidden.
+    pub(super) changes: Option<Vec<PathGlob>>,
     pub(super) unchanged: Vec<PathGlob>,
     pub(super) unread: Vec<PathGlob>,
     pub(super) expected: EvalExpected,
@@ -140,6 +145,9 @@ impl Suite {
         }
         if !form.defaults.accept.commands.is_empty() {
             return Err(suite.wrong("defaults.accept.commands", "each task says its own"));
+        }
+        if form.defaults.accept.files.is_some() {
+            return Err(suite.wrong("defaults.accept.files", "each task says its own"));
         }
         let is_real = |name: &&String| !name.starts_with(&format!("{SCRIPTED}:"));
         if let Some(name) = form.prices.keys().find(is_real) {
@@ -245,6 +253,7 @@ impl Reader<'_> {
         let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
         let (forbidden, beside) = (&form.forbidden, &self.defaults.forbidden);
         let timeout = form.accept.timeout.or(self.defaults.accept.timeout);
+        let accept_files = self.accept_files(&file, &form)?;
         Ok(Task {
             name,
             kind: form.kind,
@@ -263,9 +272,11 @@ impl Reader<'_> {
             setup: form.setup.or_else(|| self.defaults.setup.clone()).unwrap_or_default(),
             tests: form.tests,
             requires: form.requires,
+            accept_files,
             accept: texts(form.accept.commands),
             accept_timeout_ms: timeout.unwrap_or(ACCEPT_TIMEOUT_MS),
             expected: form.expect.outcome,
+            changes: form.expect.changes,
             files: form.expect.files,
             traces: Traces { artifacts: texts(form.expect.artifacts), denied: texts(form.expect.denied) },
             engine_traces: form.expect.engines.into_iter().map(|(name, form)| (name, form.into())).collect(),
@@ -327,6 +338,15 @@ impl Reader<'_> {
             Ok(_) => Ok(bytes),
             Err(error) => Err(file.wrong(key, format!("{}: {error}", path.display()))),
         }
+    }
+
+    fn accept_files(&self, file: &File, form: &TaskForm) -> Outcome<Option<Laid>> {
+        let Some(path) = &form.accept.files else { return Ok(None) };
+        if form.accept.commands.is_empty() {
+            let why = "no command would look at them; name one in `accept.commands`, or leave it out";
+            return Err(file.wrong("accept.files", why));
+        }
+        Laid::read(&self.folder.join(path)).map(Some).map_err(|why| file.wrong("accept.files", why))
     }
 
     fn policy(&self, file: &File, form: &TaskForm) -> Outcome<Option<Policy>> {

@@ -33,6 +33,7 @@ fn suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, Outcome<Suite>) {
     write("tree/a", "a");
     write("p.toml", "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"a *\"]\n");
     write("own.toml", "default = \"ask\"\n");
+    write("laid/tests/a", "a");
     write("s.toml", "[[turns]]\ntext = \"done\"\n");
     write("tasks/notes.md", "no task");
     for (name, text) in tasks {
@@ -46,8 +47,8 @@ fn suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, Outcome<Suite>) {
 fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     let own = "kind = \"safety\"\ntext = \"# Do it\\nnow\"\nempty = true\nmodel = \"openai:x\"\nbase_url = \"http://h:1/v1\"\n\
                tools = \"core\"\npolicy = \"own.toml\"\nsetup = []\nengines = [\"plan\"]\nlimits = { turns = 3, cost = \"0.5\" }\n\
-               accept = { commands = [\"true\"], timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
-               [expect]\noutcome = \"blocked\"\nfiles = [\"b\"]\nartifacts = [\"PlanCard\"]\ndenied = [\"a\"]\n\
+               accept = { commands = [\"true\"], files = \"laid\", timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
+               [expect]\noutcome = \"blocked\"\nchanges = [\"*.md\", \"b\"]\nfiles = [\"b\"]\nartifacts = [\"PlanCard\"]\ndenied = [\"a\"]\n\
                [expect.engines.sop]\nartifacts = [\"DiffCard\"]\n";
     let bare = "kind = \"core\"\ntext = \"Do it\"\ntitle = \"It\"\n[scripts]\nreview = \"s.toml\"\nreact = \"s.toml\"\n";
     let (_folder, read) =
@@ -81,6 +82,8 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     assert_eq!((own.accept_timeout_ms, own.unread.len()), (60_000, 1));
     assert_eq!(own.unchanged.len(), 2, "what is forbidden by default stays forbidden");
     assert_eq!(own.files.len(), 1);
+    assert_eq!(own.changes.as_ref().map(Vec::len), Some(2));
+    assert!(own.accept_files.is_some() && bare.accept_files.is_none() && bare.changes.is_none());
     let traces = |engine: &str| own.traces(&engine.parse().expect("an engine"));
     let Traces { artifacts, denied } = traces("plan");
     assert_eq!(
@@ -112,6 +115,15 @@ fn what_is_wrong_is_told_where_it_stands() {
         ),
         ("kind = \"core\"\ntext = \"x\"\n[expect.engines.dream]\n", "there is no engine `dream`"),
         ("kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\" \"]\n", "line 4: `accept.commands"),
+        (
+            "kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\"true\"]\nfiles = \"none\"\n",
+            "line 5: `accept.files`: there is no folder",
+        ),
+        (
+            "kind = \"core\"\ntext = \"x\"\n[accept]\nfiles = \"laid\"\n",
+            "line 4: `accept.files`: no command would look at them; name one in `accept.commands`",
+        ),
+        ("kind = \"core\"\ntext = \"x\"\n[expect]\nchanges = [\"a[\"]\n", "line 4: `expect.changes`"),
     ] {
         let (_folder, read) = suite(&[("t", text)]);
         let failure = read.expect_err(text);
@@ -119,6 +131,11 @@ fn what_is_wrong_is_told_where_it_stands() {
         assert!(said.contains("tasks/t.toml, ") && said.contains(says), "{text}: {said}");
         assert_eq!(failure.exit, Exit::Usage);
     }
+    let (folder, _) = suite(&[("t", "kind = \"core\"\ntext = \"x\"\n")]);
+    let text = SUITE.replace("timeout = \"9s\"", "files = \"laid\"");
+    fs::write(folder.path().join("suite.toml"), text).expect("written");
+    let said = Suite::read(folder.path()).expect_err("each its own").error.to_string();
+    assert!(said.contains("suite.toml, line 14: `defaults.accept.files`: each task says its own"), "{said}");
     let (_folder, read) = suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
     assert!(read.expect_err("a name").error.to_string().contains("letters"));
     let (_folder, read) = suite(&[]);
