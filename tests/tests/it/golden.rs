@@ -68,7 +68,7 @@ pub(crate) async fn kept(home: &Path, run: &str, name: &str) -> Result<()> {
         let name = if newer == 1 { name.to_owned() } else { format!("{name}-{newer}") };
         let file = of_release().join(format!("{name}.run.jsonl"));
         if !file.exists() {
-            let is_lacking = played.is_one_of(&golden).is_err();
+            let is_lacking = played.is_as_in_the_last(&golden).is_err();
             if is_lacking && std::env::var_os("UPDATE_FIXTURES").is_some() {
                 return Ok(fs::write(file, bytes)?);
             }
@@ -77,9 +77,11 @@ pub(crate) async fn kept(home: &Path, run: &str, name: &str) -> Result<()> {
         golden.push((name, Gist::of(&Export::read(&fs::read(file)?)?)?));
     }
     let told = || {
-        format!("{name}: what was played is in no golden log; UPDATE_FIXTURES=1 writes one that is lacking")
+        format!(
+            "{name}: what was played is not in its newest golden log; UPDATE_FIXTURES=1 writes one of newer rules"
+        )
     };
-    played.is_one_of(&golden).with_context(told)
+    played.is_as_in_the_last(&golden).with_context(told)
 }
 
 /// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.

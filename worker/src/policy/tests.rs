@@ -75,7 +75,12 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
         ("git_commit", json!({"message": "x; git status"}), (Deny, "commits"), (Deny, "default")),
         ("git_checkout", json!({"paths": ["infra/a"]}), (Ask, "infra"), (Deny, "default")),
         ("venv_run", json!({"command": "git push"}), (Deny, "no-push"), (Deny, "default")),
-        ("venv_run", json!({"command": "python -m pytest x"}), (Allow, "default"), (Allow, "plan")),
+        // Which python that is nobody knows: a list of what may be done has to let anything through.
+        ("venv_run", json!({"command": "python -m pytest x"}), (Allow, "default"), (Deny, "default")),
+        ("git_show", json!({"rev": "HEAD", "file": "infra/a"}), (Ask, "infra"), (Deny, "default")),
+        ("git_diff", json!({"path": "infra/a"}), (Ask, "infra"), (Allow, "plan")),
+        ("git_log", json!({"path": "infra/a"}), (Ask, "infra"), (Deny, "default")),
+        ("venv_install", json!({"requirements": "infra/r.txt"}), (Ask, "infra"), (Deny, "default")),
         ("venv_install", json!({"packages": ["x"]}), (Ask, "pip"), (Deny, "default")),
         ("write_file", json!({"path": "./infra/a.yml"}), (Ask, "infra"), (Deny, "default")),
         ("write_file", json!({"path": "notes/a"}), (Allow, "default"), (Allow, "notes")),
