@@ -292,7 +292,7 @@ for line in sys.stdin:
 
 const KNOWS_SETTINGS: &str = r#"
 [mcp.knows]
-command = ["python3", "tools/knows.py"]
+command = ["python3", "/workspace/tools/knows.py"]
 env = { KNOWS_AT = "north" }
 env_from = ["KNOWS_TOKEN"]
 "#;

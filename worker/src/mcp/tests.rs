@@ -198,6 +198,7 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     let server = place.servers.all.get_mut("notes").unwrap();
     server.env.0.insert("NOTES_AT".to_owned(), "north".to_owned());
     server.env_from = vec!["NOTES_TOKEN".to_owned()];
+    server.command[1] = format!("{}/server.py", crate::sandbox::WORKSPACE_INSIDE);
     // A run cannot begin without: the reason has the name.
     let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
     assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());

@@ -80,7 +80,7 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
         ("git_show", json!({"rev": "HEAD", "file": "infra/a"}), (Ask, "infra"), (Deny, "default")),
         ("git_diff", json!({"path": "infra/a"}), (Ask, "infra"), (Allow, "plan")),
         ("git_log", json!({"path": "infra/a"}), (Ask, "infra"), (Deny, "default")),
-        ("venv_install", json!({"requirements": "infra/r.txt"}), (Ask, "infra"), (Deny, "default")),
+        ("venv_install", json!({"requirements": "infra/r.txt"}), (Ask, "pip"), (Deny, "default")),
         ("venv_install", json!({"packages": ["x"]}), (Ask, "pip"), (Deny, "default")),
         ("write_file", json!({"path": "./infra/a.yml"}), (Ask, "infra"), (Deny, "default")),
         ("write_file", json!({"path": "notes/a"}), (Allow, "default"), (Allow, "notes")),

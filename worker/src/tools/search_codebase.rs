@@ -374,7 +374,7 @@ mod tests {
         large.set_len(SEARCHED_BYTES_MAX + 1).expect("a hole");
         for _ in 0..20 {
             let out = w.call(NAME, json!({"regex": "find", "max_results": 1}));
-            assert!(out.text().ends_with("1.0 GiB were not searched: 1 …]\n"), "{}", out.text());
+            assert!(out.text().ends_with("1024.0 MiB were not searched: 1 …]\n"), "{}", out.text());
         }
     }
 
