@@ -10,7 +10,7 @@ use docket_schema::{
     eval::{EvalCheck, EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
     ids::{BatchId, RunId, TaskId},
     report::{CostSums, Metric, MetricView, Ratio, Tally, TaskMetrics, artifacts_owed},
-    run::RunState,
+    run::{BlockedWhy, RunState},
     task::{TaskBlockedWhy, TaskRecord, TaskState},
     wire::{BatchView, ChildView, CostQuery, MetricsQuery},
 };
@@ -230,7 +230,9 @@ async fn result(
     let accepted = checked.as_ref().is_some_and(|checks| checks.iter().all(|check| check.passed));
     let checks = checked.unwrap_or_default();
     let metrics = numbers.metrics(one.id, &given);
-    let message = view.task.message.or_else(|| waits_below(&given));
+    // What a child asks says more than that it is waited for.
+    let asked = if outcome == EvalOutcome::Blocked(BlockedWhy::Child) { waits_below(&given) } else { None };
+    let message = asked.or(view.task.message);
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
     let owed = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
     // What the engine owes is counted once, whether its task names it or not.
