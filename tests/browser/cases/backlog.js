@@ -1,7 +1,7 @@
 // Finding tasks among thousands, and doing things to many.
 
 import assert from "node:assert/strict";
-import { until } from "../stage.js";
+import { id, until } from "../stage.js";
 
 const MANY = 3000;
 /** Steps in which they are scrolled through. */
@@ -124,6 +124,39 @@ export const cases = {
     await dialog.getByRole("button", { name: "Pause 10 tasks" }).click();
     await page.getByText("10 tasks paused").waitFor();
     assert.equal((await stage.api("GET", `/v1/tasks/${ids[1]}`)).task.blocked_why, "paused");
+  },
+
+  async "a batch is a filter, and what was cancelled or paused goes on together"(stage) {
+    const batch = id();
+    const of_batch = { queue: of("batches"), batch, batch_name: `Night ${process.pid}` };
+    const ids = await stage.submitLike(stage.tasks.waits, [
+      { title: "Of the night 1", ...of_batch },
+      { title: "Of the night 2", ...of_batch },
+      { title: "Of the day", queue: of("batches") },
+    ]);
+    const states = async () => Promise.all(ids.map(async (task) => (await stage.api("GET", `/v1/tasks/${task}`)).task.state));
+    const page = await backlog(stage, `?queue=${of("batches")}`);
+    await until("three rows", async () => (await rows(page).count()) === 3);
+    await page.getByLabel("Batch").selectOption(batch);
+    await page.waitForURL(new RegExp(`batch=${batch}`));
+    await until("the two of the batch", async () => (await rows(page).count()) === 2);
+    await page.reload();
+    await until("the two after a reload", async () => (await rows(page).count()) === 2);
+    assert.deepEqual((await titles(page)).sort(), ["Of the night 1", "Of the night 2"]);
+    const bulk = page.locator(".bulk");
+    const dialog = page.getByRole("dialog");
+    for (const task of ids.slice(0, 2)) await stage.api("POST", `/v1/tasks/${task}/cancel`, {});
+    await until("two cancelled rows", async () => (await page.locator(".grid-body .state").allTextContents()).every((state) => state === "cancelled"));
+    await bulk.getByRole("button", { name: "Retry" }).click();
+    await dialog.getByRole("button", { name: "Retry 2 tasks" }).click();
+    await page.getByText("2 tasks put back").waitFor();
+    assert.deepEqual(await states(), ["available", "available", "available"]);
+    for (const [act, button, done, state] of [["Pause", "Pause 2 tasks", "2 tasks paused", "blocked"], ["Unpause", "Unpause 2 tasks", "2 tasks unpaused", "available"]]) {
+      await bulk.getByRole("button", { name: act, exact: true }).click();
+      await dialog.getByRole("button", { name: button }).click();
+      await page.getByText(done, { exact: true }).waitFor();
+      assert.deepEqual(await states(), [state, state, "available"], act);
+    }
   },
 
   async "thousands of rows scroll, and few of them are drawn"(stage) {

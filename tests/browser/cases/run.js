@@ -45,6 +45,21 @@ export const cases = {
     await pane(page).getByText("The run succeeded").waitFor();
   },
 
+  async "an output of which the model read a part is a link away, whole"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    await at(stage, page, await runOf(stage, stage.tasks.long), "?turn=1");
+    const call = pane(page).locator("details.call").filter({ hasText: "seq 1 9000" });
+    await call.locator("summary").click();
+    const link = call.getByRole("link", { name: /^The whole output, / });
+    const told = page.context().waitForEvent("page");
+    await link.click();
+    const whole = await told;
+    await whole.waitForLoadState();
+    const text = await whole.locator("body").innerText();
+    assert.ok(text.startsWith("1\n2\n") && text.trimEnd().endsWith("\n9000"), `${text.length} characters`);
+    assert.match(text, /\n4500\n/);
+  },
+
   async "files are shown as they were, and what differs since another turn"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=0&tab=files");

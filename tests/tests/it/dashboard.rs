@@ -63,6 +63,14 @@ delay_ms = 1000
 calls = [{ name = "run_command", args = { command = "true" } }]
 "#;
 
+/// An output of which the model reads a part.
+const LONG: &str = r#"
+[[turns]]
+calls = [{ name = "run_command", args = { command = "seq 1 9000" } }]
+[[turns]]
+text = "Done."
+"#;
+
 /// Whoever is told of failed tasks, and does not take it.
 const DEAF: &str = r#"
 [[notify]]
@@ -125,7 +133,9 @@ impl House {
         let limits = ["--turns", "2", "--attempts", "1"];
         let fails = task(&coordinator, &sample, "Always fails", FAILS, &limits).await?;
         let hostile = task(&coordinator, &sample, "Say <b>it</b>", HOSTILE, &[]).await?;
+        let long = task(&coordinator, &sample, "Count far", LONG, &[]).await?;
         is(&coordinator, hostile, TaskState::Completed).await?;
+        is(&coordinator, long, TaskState::Completed).await?;
         is(&coordinator, done, TaskState::Completed).await?;
         is(&coordinator, asks, TaskState::Blocked).await?;
         is(&coordinator, fails, TaskState::Discarded).await?;
@@ -141,6 +151,7 @@ impl House {
             ("asks", asks.to_string()),
             ("fails", fails.to_string()),
             ("slow", slow.to_string()),
+            ("long", long.to_string()),
             ("hostile", hostile.to_string()),
             ("run", run.to_string()),
         ];
