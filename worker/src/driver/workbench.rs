@@ -156,7 +156,7 @@ impl Workbench {
         self.at_hand(state, blobs).await;
         self.look_up_tools(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
-        self.settings.sight = Sight::of(&state.policies);
+        self.settings.sight = Sight::in_run(state);
         self.grants.note(state);
         let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);

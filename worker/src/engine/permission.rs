@@ -8,13 +8,14 @@ use docket_schema::{
 };
 
 use crate::{
-    policy::{self, Reach, Sight},
+    policy::{self, Asking, Reach, Sight},
     tools,
 };
 
 /// Files that the run changed and whose text no role is shown, for a policy speaks against it.
 pub(super) fn unseen(run: &RunState) -> Vec<String> {
-    let looks = Sight::of(&run.policies).through(&[tools::READ_FILE]);
+    let looks = Sight::of(&run.policies).through(&[tools::READ_FILE], Asking::Hides);
+    // Nobody is asked for one file of many.
     let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !looks.is_all());
     changed.filter(|path| !looks.sees(path)).collect()
 }

@@ -43,6 +43,10 @@ const fn timeout_ms() -> u64 {
     60_000
 }
 
+/// See [`McpServer::argv`].
+const OUTSIDE_HINT: &str = " (it is given secrets, so it is started in `/`: name its files by whole paths, or from \
+                            `DOCKET_WORKSPACE`)";
+
 impl McpServer {
     /// Whether a tool of this name is offered.
     pub(super) fn offers(&self, tool: &str) -> bool {
@@ -65,9 +69,14 @@ impl McpServer {
     /// What is started. One that is given secrets of the worker begins outside of the workspace, where a model could put what
     /// its language or its package manager takes before its own; `DOCKET_WORKSPACE` says where that is.
     pub(super) fn argv(&self) -> Vec<&str> {
-        const OUTSIDE: &str = "DOCKET_WORKSPACE=$PWD PYTHONSAFEPATH=1; export DOCKET_WORKSPACE PYTHONSAFEPATH; cd / && exec \"$@\"";
+        const OUTSIDE: &str = "DOCKET_WORKSPACE=$PWD; export DOCKET_WORKSPACE; cd / && exec \"$@\"";
         let begin: &[&str] = if self.env_from.is_empty() { &[] } else { &["/bin/sh", "-c", OUTSIDE, "sh"] };
         begin.iter().copied().chain(self.command.iter().map(String::as_str)).collect()
+    }
+
+    /// What whoever reads why it did not start should know.
+    pub(super) const fn hint(&self) -> &'static str {
+        if self.env_from.is_empty() { "" } else { OUTSIDE_HINT }
     }
 
     /// What is wrong with its variables.

@@ -132,7 +132,7 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
             let floods = floods.load(Ordering::Relaxed);
             let answer = answer.map_err(|what| match floods {
                 true => broken(FLOODS.to_owned(), &output, None),
-                false => broken(in_short(&what), &output, Some(time)),
+                false => broken(in_short(&what) + hint(&output.ended, server), &output, Some(time)),
             });
             Held { answer, network: output.network, put_back: output.put_back }
         }
@@ -187,6 +187,14 @@ fn in_short(what: &str) -> String {
     let what = tools::printable(what.as_bytes());
     let short: String = what.chars().take(WHAT_CHARS_MAX).collect();
     if short.len() < what.len() { short + " […]" } else { short }
+}
+
+/// What a server that ended by itself may lack.
+const fn hint(ended: &Ended, server: &McpServer) -> &'static str {
+    match ended {
+        Ended::Exit(status) if *status != 0 => server.hint(),
+        Ended::Exit(_) | Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => "",
+    }
 }
 
 /// How a session broke; `time` is how long it may have taken, where that can be why.

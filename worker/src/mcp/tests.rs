@@ -198,6 +198,11 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     let server = place.servers.all.get_mut("notes").unwrap();
     server.env.0.insert("NOTES_AT".to_owned(), "north".to_owned());
     server.env_from = vec!["NOTES_TOKEN".to_owned()];
+    place.servers.given.0.insert("NOTES_TOKEN".to_owned(), "t0ken-of-notes".to_owned());
+    let lost = place.call("env", json!({"word": "NOTES_AT"})).await;
+    assert!(lost.is_error && lost.text().contains("name its files by whole paths"), "{}", lost.text());
+    place.servers.given = HiddenEnv::default();
+    let server = place.servers.all.get_mut("notes").unwrap();
     server.command[1] = format!("{}/server.py", crate::sandbox::WORKSPACE_INSIDE);
     // A run cannot begin without: the reason has the name.
     let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
@@ -213,7 +218,6 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     assert_eq!(seen("HOME").await, "'/home/docket'\n");
     // What it could load of the workspace would have the secret.
     assert_eq!(seen("cwd").await, "'/'\n");
-    assert_eq!(seen("PYTHONSAFEPATH").await, "'1'\n");
     assert_eq!(seen("DOCKET_WORKSPACE").await, format!("'{}'\n", crate::sandbox::WORKSPACE_INSIDE));
     let mut spec = CommandSpec::new(["/bin/sh", "-c", "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]);
     spec.timeout = std::time::Duration::from_secs(20);

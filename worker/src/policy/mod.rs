@@ -20,7 +20,7 @@ pub use judge::{DEFAULT, Judgement, Reach, judge};
 pub use load::{check, read};
 pub use network::{network, told};
 pub(crate) use pattern::is_like;
-pub use sight::{Looks, Sight};
+pub use sight::{Asking, Looks, Sight};
 
 /// A policy in TOML, for tests.
 #[cfg(test)]

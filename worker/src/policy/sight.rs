@@ -5,12 +5,13 @@ use std::sync::Arc;
 use docket_schema::{
     message::{CallId, ToolUse},
     policy::{Policy, Rule, Ruling},
+    run::RunState,
 };
 use globset::GlobMatcher;
 use serde_json::json;
 
 use super::{
-    judge::{glob_of, is_meant, speaks},
+    judge::{Reach, glob_of, is_meant, speaks},
     unit::{Unit, units},
 };
 
@@ -18,20 +19,54 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sight {
     policies: Arc<[Policy]>,
+    is_older: bool,
+}
+
+/// What becomes of what a person would be asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// It is not seen, whoever was asked.
+    Hides,
+    /// Only what rules with paths ask about: a call that shows many files was asked about itself where all are.
+    ByPath,
 }
 
 impl Sight {
     /// Through these.
     #[must_use]
     pub fn of(policies: &[Policy]) -> Self {
-        Self { policies: policies.into() }
+        Self { policies: policies.into(), is_older: false }
+    }
+
+    /// What a run goes by.
+    #[must_use]
+    pub fn in_run(run: &RunState) -> Self {
+        match Reach::of(run) {
+            Reach::Below => Self::of(&run.policies),
+            Reach::Name => Self::older(),
+        }
+    }
+
+    /// Of a run that began before names were held against anything: its tools do as they did.
+    #[must_use]
+    pub fn older() -> Self {
+        Self { is_older: true, ..Self::default() }
+    }
+
+    /// Whether it is of such a run.
+    #[must_use]
+    pub const fn is_older(&self) -> bool {
+        self.is_older
     }
 
     /// What can be seen of files by all of these tools, each of which reads the file that its `path` names.
     #[must_use]
-    pub fn through(&self, tools: &[&str]) -> Looks {
-        let all = tools.iter().flat_map(|tool| self.policies.iter().map(|policy| Look::of(policy, tool)));
-        Looks(all.collect())
+    pub fn through(&self, tools: &[&str], asking: Asking) -> Looks {
+        let each = |tool: &&str| {
+            let tool = (*tool).to_owned();
+            self.policies.iter().map(move |policy| Look::of(policy, &tool, asking))
+        };
+        Looks(tools.iter().flat_map(each).collect())
     }
 
     /// The first of these calls that a rule refuses or asks about, or that none allows where all else is refused, with that
@@ -80,8 +115,7 @@ impl Looks {
         self.0.is_empty()
     }
 
-    /// Whether the file at this path, from the workspace, is. What a person would be asked about is not: nobody is asked
-    /// for one file of many.
+    /// Whether the file at this path, from the workspace, is. Nobody is asked for one file of many.
     #[must_use]
     pub fn sees(&self, path: &str) -> bool {
         self.0.iter().all(|look| look.ruling(path) == Ruling::Allow)
@@ -97,7 +131,7 @@ struct Look {
 }
 
 impl Look {
-    fn of(policy: &Policy, tool: &str) -> Self {
+    fn of(policy: &Policy, tool: &str, asking: Asking) -> Self {
         let (call, args) = (CallId::own(0), json!({ "path": "any" }));
         let call = ToolUse { call, name: tool.to_owned(), args, malformed: None };
         let units = units(&call);
@@ -105,9 +139,12 @@ impl Look {
             let anywhere = Rule { paths: Vec::new(), ..(*rule).clone() };
             units.iter().any(|unit| speaks(&anywhere, unit, tool))
         };
+        let was_asked = |verdict: Ruling| verdict == Ruling::Ask && asking == Asking::ByPath;
+        let counts = |rule: &&Rule| !(was_asked(rule.verdict) && rule.paths.is_empty());
         let globs = |rule: &Rule| rule.paths.iter().map(|glob| glob_of(glob).ok()).collect();
-        let rules = policy.rules.iter().filter(may_speak).map(|rule| (rule.clone(), globs(rule))).collect();
-        Self { default: policy.default, rules }
+        let speaking = policy.rules.iter().filter(may_speak).filter(counts);
+        let rules = speaking.map(|rule| (rule.clone(), globs(rule))).collect();
+        Self { default: if was_asked(policy.default) { Ruling::Allow } else { policy.default }, rules }
     }
 
     fn ruling(&self, path: &str) -> Ruling {
@@ -146,9 +183,26 @@ mod tests {
             one in 0..POLICIES.len(), other in 0..POLICIES.len(), path in "(a|secrets|b)(/(a|x))?/(f|g)(\\.key|\\.py)?",
         ) {
             let policies = [parse(POLICIES[one]).expect("a policy"), parse(POLICIES[other]).expect("a policy")];
-            let looks = Sight::of(&policies).through(&["read_file"]);
+            let looks = Sight::of(&policies).through(&["read_file"], Asking::Hides);
             let read = judge(&policies, &call("read_file", json!({ "path": path })), Reach::Name);
             prop_assert_eq!(looks.sees(&path), read.ruling == Ruling::Allow);
+        }
+    }
+
+    /// A person who was asked about a call that shows many files was asked about them; not so where a rule names some.
+    #[test]
+    fn what_a_person_allowed_is_seen() {
+        for (policy, seen, hidden) in [
+            ("default = \"ask\"\n", &["a", "infra/b"][..], &[][..]),
+            ("[[rules]]\nid = \"r\"\nverdict = \"ask\"\nlabels = [\"reads\"]\n", &["a"], &[]),
+            ("[[rules]]\nid = \"r\"\nverdict = \"ask\"\npaths = [\"infra/**\"]\n", &["a"], &["infra/b"]),
+            ("[[rules]]\nid = \"r\"\nverdict = \"deny\"\ntools = [\"read_file\"]\n", &[], &["a"]),
+            ("default = \"deny\"\n", &[], &["a"]),
+        ] {
+            let sight = Sight::of(&[parse(policy).expect("a policy")]);
+            let looks = sight.through(&["search_codebase", "read_file"], Asking::ByPath);
+            assert!(seen.iter().all(|path| looks.sees(path)), "{policy}");
+            assert!(!hidden.iter().any(|path| looks.sees(path)), "{policy}");
         }
     }
 

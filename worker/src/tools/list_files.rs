@@ -7,6 +7,8 @@ use docket_schema::content::WorkPath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::policy::Asking;
+
 use super::{
     context::{ToolContext, ToolOutcome},
     files::{folder_path, os, size_text},
@@ -56,7 +58,7 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         walk(context.root, folder.as_ref(), Some(depth), Hidden::Show).map_err(|error| error.to_string())?;
     let (mut out, mut shown, mut seen) = (String::new(), 0usize, 0usize);
     let mut more = LeftOut::default();
-    let (looks, mut unseen) = (context.settings.sight.through(&[NAME]), 0usize);
+    let (looks, mut unseen) = (context.settings.sight.through(&[NAME], Asking::ByPath), 0usize);
     for entry in visited {
         seen += 1;
         if !looks.is_all() && !looks.sees(&entry.path.to_string()) {

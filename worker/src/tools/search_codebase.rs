@@ -19,7 +19,7 @@ use ignore::WalkState;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::policy::Looks;
+use crate::policy::{Asking, Looks};
 
 use super::{
     context::{ToolContext, ToolOutcome},
@@ -86,7 +86,7 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         files: AtomicUsize::new(0),
         matching: AtomicUsize::new(0),
         too_large: AtomicUsize::new(0),
-        looks: context.settings.sight.through(&[NAME, READ_FILE]),
+        looks: context.settings.sight.through(&[NAME, READ_FILE], Asking::ByPath),
         unseen: AtomicUsize::new(0),
     };
     walk_files(context.root, || search.visitor());

@@ -26,7 +26,7 @@ use crate::{
     batch, children,
     context::Context,
     display,
-    fail::{Exit, Outcome},
+    fail::{Exit, Failure, Outcome},
     progress::Progress,
     resolve,
     roles::{self, RoleModel},
@@ -197,7 +197,15 @@ async fn named(client: &Client, of: &[String]) -> Outcome<(Option<BatchId>, Vec<
         if !tasks.is_empty() {
             // What was given away is a part of whoever gave it away, and in its figures.
             let own = tasks.iter().filter(|task| task.delegated_by.is_none());
-            return Ok((Some(batch), own.map(|task| task.id).collect()));
+            let own: Vec<TaskId> = own.map(|task| task.id).collect();
+            if own.len() > COMPARED_MAX {
+                let message = format!(
+                    "batch `{one}` has {} tasks, more than the {COMPARED_MAX} that are compared at once; name some of them",
+                    own.len()
+                );
+                return Err(Failure::new(Exit::Usage, message));
+            }
+            return Ok((Some(batch), own));
         }
     }
     let mut tasks = Vec::new();
@@ -210,11 +218,19 @@ async fn named(client: &Client, of: &[String]) -> Outcome<(Option<BatchId>, Vec<
     Ok((None, tasks))
 }
 
-/// A batch's tasks, in the order in which they were submitted.
+/// A batch's tasks, in the order in which they were submitted, those that were given away among them.
 async fn batch_of(client: &Client, batch: BatchId) -> Outcome<Vec<TaskRecord>> {
     let limit = u32::try_from(COMPARED_MAX).ok();
-    let query = TaskQuery { batch: Some(batch), limit, ..TaskQuery::default() };
-    let mut tasks = client.tasks(&query).await?.tasks;
+    let mut query = TaskQuery { batch: Some(batch), limit, ..TaskQuery::default() };
+    let mut tasks = Vec::new();
+    loop {
+        let page = client.tasks(&query).await?;
+        tasks.extend(page.tasks);
+        query.before = page.next;
+        if query.before.is_none() {
+            break;
+        }
+    }
     tasks.reverse();
     Ok(tasks)
 }

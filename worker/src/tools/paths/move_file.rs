@@ -261,6 +261,10 @@ mod tests {
             assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
         }
         assert_eq!(w.names(), ["lib/a", "lib/package.json", "src/deep/read", "src/main.tf"]);
+        w.settings.sight = Sight::older();
+        let out = w.call(NAME, json!({"from": "lib", "to": "old"}));
+        assert!(!out.is_error && out.facts.read.is_empty(), "as in older logs: {}", out.text());
+        w.settings.sight = Sight::default();
         w.call("read_file", json!({"path": "src/deep/read"}));
         assert!(!w.call(NAME, json!({"from": "src", "to": "new"})).is_error);
         let edit = json!({"path": "new/deep/read", "edits": [{"search": "another's", "replace": "mine"}]});

@@ -87,7 +87,7 @@ fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     let mut shell = format!(
         "set -e\n\
          if [ -L {FOLDER} ]; then echo '{FOLDER} is a link, and no environment is made behind one' >&2; exit 1; fi\n\
-         if [ ! -f {FOLDER}/{WHOLE} ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
+         if [ ! -f {FOLDER}/{WHOLE} ] && [ ! -x {FOLDER}/bin/pip ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
          python3 -m venv {FOLDER}; : > {FOLDER}/{WHOLE}; echo 'made the environment {FOLDER}'; fi\n"
     );
     if !words.is_empty() {

@@ -10,7 +10,8 @@ pub(super) const WHOLE: &str = ".docket-whole";
 
 /// Whether there is one.
 pub(super) fn is_there(root: &cap_std::fs::Dir) -> bool {
-    root.symlink_metadata(format!("{FOLDER}/{WHOLE}")).is_ok()
+    // One of before the mark has pip's program, which is made last of all that is made by itself.
+    [WHOLE, "bin/pip"].iter().any(|name| root.symlink_metadata(format!("{FOLDER}/{name}")).is_ok())
 }
 
 /// The words that make commands in `cwd` find its programs first.
