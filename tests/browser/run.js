@@ -1,6 +1,6 @@
 // Drives the dashboard of a running coordinator in a headless Chromium, case by case, and says what each came to.
 //
-// Told by one line of JSON on standard input: `{ url, tokens: { admin, read }, tasks, only, chromium }`. With
+// Told by one line of JSON on standard input: `{ url, tokens: { admin, read, submit }, tasks, only, chromium }`. With
 // DOCKET_SCREENSHOTS, pictures go into that folder. With DOCKET_UI_ASSETS, the files of that folder take the place of
 // those in the binary, so that they can be tried without a build. With DOCKET_UI_SLOW=N, pages run N times slower. Exit
 // code 3 = no browser is here.

@@ -7,13 +7,17 @@ const AT = [
   ["backlog", () => "/ui/backlog", "Backlog"],
   ["task", (stage) => `/ui/task/${stage.tasks.done}`, null],
   ["run", (stage) => `/ui/run/${stage.tasks.run}`, null],
+  ["turn", (stage) => `/ui/run/${stage.tasks.run}?turn=1`, null],
+  ...["changes", "files", "ledger", "forks", "beside"].map((tab) => [tab, (stage) => `/ui/run/${stage.tasks.run}?turn=2&tab=${tab}`, null]),
+  ["failed", async (stage) => `/ui/run/${(await stage.api("GET", `/v1/tasks/${stage.tasks.fails}`)).task.last_run}`, null],
+  ["side", (stage) => `/ui/backlog?task=${stage.tasks.done}`, "Backlog"],
   ["metrics", () => "/ui/metrics?scripted=1", "Metrics"],
 ];
 
 const axe = (theme, width) => async (stage) => {
   const page = await stage.page({ token: stage.tokens.admin, theme, width, height: width < 500 ? 844 : 900 });
   for (const [name, path] of AT) {
-    await page.goto(`${stage.url}${path(stage)}`);
+    await page.goto(`${stage.url}${await path(stage)}`);
     await settled(page);
     await stage.accessible(page, `${name}, ${theme}, ${width} px`);
     await stage.fits(page, `${name}, ${width} px`);

@@ -259,6 +259,34 @@ export const cases = {
     await pane(page).getByText("cat door.txt").first().waitFor();
   },
 
+  async "a run that asks is answered on its own page, and goes on"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.asks, [{ title: `Asked here ${process.pid}` }]);
+    await is(stage, task, "blocked");
+    const page = await stage.page({ token: stage.tokens.submit });
+    await at(stage, page, await runOf(stage, task));
+    await page.locator(".head").getByRole("button", { name: "Answer" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("Which colour is the door?").waitFor();
+    await dialog.getByLabel("Your answer").fill("Green");
+    await dialog.getByRole("button", { name: "Answer" }).click();
+    await is(stage, task, "completed");
+    await pane(page).getByText("Done, as you said.").waitFor();
+  },
+
+  async "whoever may submit has the acts, and no contents of files"(stage) {
+    const page = await stage.page({ token: stage.tokens.submit });
+    await at(stage, page, stage.tasks.run, "?turn=1");
+    await page.getByRole("button", { name: /^Fork/ }).first().waitFor();
+    await page.locator(".head").getByRole("button", { name: "Reject" }).waitFor();
+    for (const name of ["Changes", "Files"]) {
+      await tab(page, name).click();
+      await pane(page).getByText(/Contents of files are for administrators/).waitFor();
+      await stage.accessible(page, `${name}, of a submitter`);
+    }
+    await page.goto(`${stage.url}/ui/backlog?queue=default`);
+    await page.locator(".bulk").getByRole("button", { name: "Cancel" }).waitFor();
+  },
+
   async "a run rests, goes on and is cancelled from its page"(stage) {
     const [task] = await stage.submitLike(stage.tasks.slow, [{ title: `Rests ${process.pid}` }]);
     await is(stage, task, "running");

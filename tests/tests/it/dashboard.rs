@@ -90,6 +90,7 @@ struct House {
     _worker: Worker,
     tasks: BTreeMap<&'static str, String>,
     read: String,
+    submit: String,
     _home: TempDir,
 }
 
@@ -107,6 +108,13 @@ async fn task(
     let row = coordinator.docket(&[&args[..], more].concat()).await?.ok()?;
     let row: Value = serde_json::from_str(&row)?;
     Ok(row["id"].as_str().context("an id")?.parse()?)
+}
+
+/// A token of this role.
+async fn token(coordinator: &Coordinator, role: &str) -> Result<String> {
+    let args = ["token", "create", "--name", role, "--role", role, "--json"];
+    let made: Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    Ok(made["secret"].as_str().context("a secret")?.to_owned())
 }
 
 async fn is(coordinator: &Coordinator, task: TaskId, state: TaskState) -> Result<()> {
@@ -142,9 +150,7 @@ impl House {
         let slow = task(&coordinator, &sample, "Goes on and on", SLOW, &["--turns", "1000"]).await?;
         is(&coordinator, slow, TaskState::Running).await?;
         let run = coordinator.client().task(done).await?.task.last_run.context("a run")?;
-        let made = ["token", "create", "--name", "reader", "--role", "read", "--json"];
-        let made: Value = serde_json::from_str(&coordinator.docket(&made).await?.ok()?)?;
-        let read = made["secret"].as_str().context("a secret")?.to_owned();
+        let (read, submit) = (token(&coordinator, "read").await?, token(&coordinator, "submit").await?);
         let tasks = [
             ("done", done.to_string()),
             ("waits", done.to_string()),
@@ -155,7 +161,14 @@ impl House {
             ("hostile", hostile.to_string()),
             ("run", run.to_string()),
         ];
-        Ok(Self { coordinator, _worker: worker, tasks: tasks.into_iter().collect(), read, _home: home })
+        Ok(Self {
+            coordinator,
+            _worker: worker,
+            tasks: tasks.into_iter().collect(),
+            read,
+            submit,
+            _home: home,
+        })
     }
 }
 
@@ -177,7 +190,7 @@ async fn drive(cases: &str) -> Result<()> {
     let house = House::new().await?;
     let told = json!({
         "url": house.coordinator.address(),
-        "tokens": { "admin": house.coordinator.token(), "read": house.read },
+        "tokens": { "admin": house.coordinator.token(), "read": house.read, "submit": house.submit },
         "tasks": house.tasks,
         "only": format!("{cases}:"),
         "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
