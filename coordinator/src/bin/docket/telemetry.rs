@@ -16,7 +16,7 @@ use std::{
 
 use docket_schema::{
     event::{DecodeError, Envelope},
-    ids::{RunId, Seq, StreamId},
+    ids::{Position, RunId, Seq, StreamId},
     trace::{RunSpans, Span},
 };
 use docket_worker::client::{Client, ClientError, Lineage};
@@ -179,16 +179,24 @@ impl Follower {
         }
     }
 
-    /// Traces begin with what happens from now on: a log of years is not sent because somebody sets an endpoint.
+    /// Traces begin with what happens from now on: a log of years is not sent because somebody sets an endpoint. Its end is
+    /// found by halving, for it may be long.
     async fn end_of_log(&self) -> Result<Mark, ClientError> {
-        let mut mark = Mark::BEGIN;
-        loop {
-            let page = self.client.feed(mark.position, None).await?;
-            match page.events.last() {
-                Some(last) => mark = Mark::of(last),
-                None => return Ok(mark),
+        let most = i64::MAX.unsigned_abs();
+        // There is an event at `known`, and none after `beyond`.
+        let (mut known, mut beyond) = (Mark::BEGIN, 1);
+        while let Some(event) = self.client.feed(Position(beyond), Some(1)).await?.events.first() {
+            known = Mark::of(event);
+            beyond = known.position.0.saturating_mul(2).min(most);
+        }
+        while known.position.0 < beyond {
+            let middle = known.position.0.midpoint(beyond);
+            match self.client.feed(Position(middle), Some(1)).await?.events.first() {
+                Some(event) => known = Mark::of(event),
+                None => beyond = middle,
             }
         }
+        Ok(known)
     }
 
     async fn take(&mut self, run: RunId, event: &Envelope) -> anyhow::Result<Vec<Span>> {
