@@ -55,9 +55,8 @@ export const cases = {
     await link.click();
     const whole = await told;
     await whole.waitForLoadState();
-    const text = await whole.locator("body").innerText();
-    assert.ok(text.startsWith("1\n2\n") && text.trimEnd().endsWith("\n9000"), `${text.length} characters`);
-    assert.match(text, /\n4500\n/);
+    const lines = (await whole.locator("body").innerText()).split("\n");
+    for (const line of ["1", "4500", "9000"]) assert.ok(lines.includes(line), `${line} of ${lines.length} lines`);
   },
 
   async "files are shown as they were, and what differs since another turn"(stage) {
