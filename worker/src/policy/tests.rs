@@ -80,7 +80,6 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
         ("git_show", json!({"rev": "HEAD", "file": "infra/a"}), (Ask, "infra"), (Deny, "default")),
         ("git_diff", json!({"path": "infra/a"}), (Ask, "infra"), (Allow, "plan")),
         ("git_log", json!({"path": "infra/a"}), (Ask, "infra"), (Deny, "default")),
-        ("venv_install", json!({"requirements": "infra/r.txt"}), (Ask, "pip"), (Deny, "default")),
         ("venv_install", json!({"packages": ["x"]}), (Ask, "pip"), (Deny, "default")),
         ("write_file", json!({"path": "./infra/a.yml"}), (Ask, "infra"), (Deny, "default")),
         ("write_file", json!({"path": "notes/a"}), (Allow, "default"), (Allow, "notes")),
@@ -124,6 +123,9 @@ fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
         ("git_checkout", json!({"paths": ["ops"]}), Deny),
         ("git_checkout", json!({"paths": ["."]}), Deny),
         ("git_checkout", json!({"paths": ["src"]}), Allow),
+        // A file that a tool's own command reads is one that it names.
+        ("venv_install", json!({"requirements": "ops/infra/r.txt"}), Deny),
+        ("git_add", json!({"paths": ["keys/a"]}), Deny),
         // What reads a folder, or makes one, is about its name alone.
         ("list_files", json!({"path": "ops"}), Allow),
         ("make_folder", json!({"path": "ops"}), Allow),
