@@ -104,6 +104,13 @@ export const cases = {
     await dialog.waitFor({ state: "detached" });
     await back("Tell");
 
+    // What stands at the head of a run is told anew when its stream is lost, and when it is back.
+    let lose;
+    const lost = new Promise((resolve) => (lose = resolve));
+    await page.route("**/follow?*", async (route) => {
+      await lost;
+      await route.abort();
+    });
     await page.goto(`${stage.url}/ui/run/${stage.tasks.run}`);
     const menu = page.getByText("Export", { exact: true });
     await menu.focus();
@@ -111,6 +118,14 @@ export const cases = {
     await page.keyboard.press("ArrowDown");
     assert.equal(await focused(), "Events, JSON Lines");
     await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), "Trajectory, ATIF");
+    await menu.evaluate((shown) => shown.setAttribute("data-old", "1"));
+    lose();
+    await page.getByText("not connected; tried again").waitFor();
+    assert.equal(await page.locator("[data-old]").count(), 0);
+    assert.equal(await focused(), "Trajectory, ATIF");
+    await page.unroute("**/follow?*");
+    await page.getByText("not connected; tried again").waitFor({ state: "detached" });
     assert.equal(await focused(), "Trajectory, ATIF");
     await page.keyboard.press("Escape");
     assert.equal(await focused(), "Export");

@@ -1,7 +1,7 @@
 // Charts in plain SVG. Each has a title, and its numbers as a table: for those who do not see it at any time, and for
 // all others, who may have no mouse to point with, once they open it.
 
-import { fill, h, refill, svg } from "./dom.js";
+import { fill, h, svg } from "./dom.js";
 
 /** Size of a drawing in pixels, and its margins; it is as wide as its place, and drawn anew where that changes. */
 const BOX = { height: 170, left: 46, right: 8, top: 8, bottom: 22 };
@@ -102,14 +102,6 @@ function labelsOf(points, x, slot, every) {
   let step = every;
   while (slot * step < LABEL_PX && step < points.length) step += every;
   return points.map((point, n) => n % step === 0 && point.label && svg("text", { x: x(n), y: BOX.height - 6, "text-anchor": "middle" }, point.label));
-}
-
-/** Puts a chart, and whatever else, into the place of the one before; its numbers stay open. */
-export function redraw(place, ...children) {
-  const opened = place.querySelector("details.numbers")?.open;
-  refill(place, ...children);
-  const numbers = place.querySelector("details.numbers");
-  if (opened && numbers) numbers.open = true;
 }
 
 function figure(title, { series, rows }, draw) {

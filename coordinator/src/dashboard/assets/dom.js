@@ -48,12 +48,24 @@ export function fill(element, ...children) {
 }
 
 /**
- * The same, and the focus stays at what says the same: for what is told anew while one looks. Where that is there no
- * more the focus goes to the page, and never to whatever took its place: nobody is to press another act than they meant.
+ * The same, and the focus stays at what says the same, and what was open stays open: for what is told anew while one
+ * looks. Where that is there no more the focus goes to the page, and never to whatever took its place: nobody is to
+ * press another act than they meant.
  */
 export function refill(element, ...children) {
+  refocused(element, folds(element), children);
+}
+
+/** The same for what tells of another thing: what was open says nothing of it. */
+export function exchange(element, ...children) {
+  refocused(element, new Map(), children);
+}
+
+function refocused(element, opened, children) {
   const back = holder(element);
-  fill(element, ...children);
+  fill(element, children);
+  // What is shut cannot have the focus.
+  unfold(element, opened);
   back(element);
 }
 
@@ -86,10 +98,10 @@ function holder(element) {
 }
 
 /** What of an element is open and shut, by what stands in its line. */
-export const folds = (element) => new Map([...element.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
+const folds = (element) => new Map([...element.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
 
 /** Opens and shuts what has the same lines as before. */
-export function unfold(element, opened) {
+function unfold(element, opened) {
   for (const fold of element.querySelectorAll("details")) {
     const was = opened.get(fold.querySelector("summary")?.textContent);
     if (was !== undefined) fold.open = was;

@@ -2,7 +2,7 @@
 
 import { ApiError, get } from "../api.js";
 import { taskActs } from "../actions.js";
-import { bars, lineChart, redraw } from "../charts.js";
+import { bars, lineChart } from "../charts.js";
 import { fill, h, keep, refill } from "../dom.js";
 import { about, ago, clock, count, day, line, plural, prose, running, said, short, since, usd, whole } from "../format.js";
 import { poll } from "../live.js";
@@ -245,7 +245,7 @@ function throughput({ panel: made, more, body }, { hours, at }, view) {
   });
   const sum = points.reduce((all, point) => all + point.values.reduce((a, b) => a + b, 0), 0);
   fill(more, `${plural(sum, "task")} ended`);
-  redraw(body, chart);
+  refill(body, chart);
   pressed(made);
 }
 
@@ -274,7 +274,7 @@ function depth({ more, body }, { tasks, hours, submitted, at }, view) {
     tell: (value) => count(value),
   });
   fill(more, `${plural(open, "task")} now`);
-  redraw(body, chart);
+  refill(body, chart);
 }
 
 /** Which of a panel's choices each is. */
@@ -325,7 +325,7 @@ function costs(place, signal) {
     for (let at = from; at <= today; at += DAY_MS) days.set(at, at < read ? null : (found.get(at) ?? { cost: 0, tokens: 0, unpriced: 0 }));
     for (const at of [...days.keys()]) if (at < first) days.delete(at);
     looked = today;
-    tellOf(place, [...days], () => redraw(place, costPanel(days)));
+    tellOf(place, [...days], () => refill(place, costPanel(days)));
   };
   const failed = (error) => {
     // What was added up stands until it can be again.

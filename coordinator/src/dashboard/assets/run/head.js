@@ -23,7 +23,7 @@ export function head(place, view) {
   };
   const draw = () => {
     const { timeline, task, at } = view;
-    part(top, [timeline.standing, recordOf(view)?.status, task?.task, linked], () => headOf(view, linked));
+    part(top, [timeline.standing, recordOf(view)?.status, task?.task, linked === "lost"], () => headOf(view, linked));
     part(banner, [timeline.standing, timeline.why, timeline.opens_at, timeline.opens_why, at.turn], () => bannerOf(view));
     part(about, [timeline, task, at.turn], () => factsOf(view));
   };

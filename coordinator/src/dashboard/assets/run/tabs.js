@@ -1,7 +1,7 @@
 // What is shown of a run beneath its slider: one tab at a time, each fetched when it is looked at.
 
 import { isAbort } from "../api.js";
-import { fill, folds, h, refill, unfold } from "../dom.js";
+import { exchange, fill, h, refill } from "../dom.js";
 import { poll } from "../live.js";
 import { ended } from "../pages/run.js";
 import { beside, timelineOf } from "./beside.js";
@@ -98,10 +98,8 @@ export function tabs(place, view) {
       const shown = await tab.draw({ ...view, signal }, keep);
       if (mine !== asked || signal.aborted) return;
       const same = told === `${tab.name} ${view.at.turn}`;
-      const opened = same ? folds(pane) : new Map();
       told = `${tab.name} ${view.at.turn}`;
-      refill(pane, shown);
-      unfold(pane, opened);
+      (same ? refill : exchange)(pane, shown);
       watch();
     } catch (error) {
       if (isAbort(error) || mine !== asked) return;
