@@ -105,6 +105,7 @@ export const cases = {
     await back("Tell");
 
     // What stands at the head of a run is told anew when its stream is lost, and when it is back.
+    stage.expect("net::ERR_FAILED");
     let lose;
     const lost = new Promise((resolve) => (lose = resolve));
     await page.route("**/follow?*", async (route) => {
