@@ -51,6 +51,7 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
         states: Vec::new(),
         blocked: Vec::new(),
         behind_failed: 0,
+        behind_children: 0,
         behind_blocked: 0,
         budget: BatchBudget::default(),
         used: Spending::default(),
@@ -92,7 +93,7 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
     }
     view.states.sort_unstable_by_key(|count| count.state);
     if view.states.iter().any(|of| of.state == TaskState::Pending) {
-        (view.behind_failed, view.behind_blocked) = held(db, id).await?;
+        [view.behind_failed, view.behind_blocked, view.behind_children] = held(db, id).await?;
     }
     (view.budget, view.used) = budgets::budget(db, id).await?;
     view.name = name(db, id).await?;
@@ -101,27 +102,27 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
     Ok(Some(view))
 }
 
-/// Pending tasks that wait, at whatever remove, for a task that failed, and those that wait for one that waits for a
-/// person. Costs what the dependencies do that are still waited for.
-async fn held(db: &Db, id: BatchId) -> Result<(u64, u64), StoreError> {
+/// Pending tasks that wait, at whatever remove, for a task that failed, those that wait for one that waits for a
+/// person, and those that wait for one that waits for its children; each counts once, for the first of these. Costs
+/// what the dependencies do that are still waited for.
+async fn held(db: &Db, id: BatchId) -> Result<[u64; 3], StoreError> {
     let sql = "WITH RECURSIVE held(id, after) AS (\
-                 SELECT d.task, CASE o.state WHEN 'blocked' THEN 1 ELSE 0 END \
+                 SELECT d.task, CASE WHEN o.state <> 'blocked' THEN 0 WHEN o.blocked_why = 'child' THEN 2 ELSE 1 END \
                  FROM task_dependencies d JOIN tasks o ON o.id = d.dependency JOIN tasks t ON t.id = d.task \
                  WHERE t.state = 'pending' AND (o.state IN ('cancelled', 'discarded') \
-                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget')) \
+                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget', 'child')) \
                  UNION \
                  SELECT d.task, h.after FROM held h JOIN task_dependencies d ON d.dependency = h.id \
                  JOIN tasks t ON t.id = d.task WHERE t.state = 'pending') \
                SELECT first, count(*) FROM (SELECT h.id, min(h.after) AS first FROM held h \
                JOIN tasks t ON t.id = h.id WHERE t.batch = $1 GROUP BY h.id) each GROUP BY first ORDER BY first";
-    let (mut failed, mut blocked) = (0, 0);
+    let mut held = [0; 3];
     for row in &mut rows(db, DOING, sql, vec![batch_arg(id)]).await? {
-        match row.int(0)? {
-            0 => failed = row.count(1)?,
-            _ => blocked = row.count(1)?,
+        if let Some(count) = usize::try_from(row.int(0)?).ok().and_then(|nth| held.get_mut(nth)) {
+            *count = row.count(1)?;
         }
     }
-    Ok((failed, blocked))
+    Ok(held)
 }
 
 /// The batches of the tasks that wait for this one, at whatever remove: the first [`BEHIND_MAX`].

@@ -35,6 +35,9 @@ pub struct BatchView {
     /// Pending ones that wait likewise for a task that waits for a person.
     #[serde(default)]
     pub behind_blocked: u64,
+    /// Pending ones that wait likewise for a task that waits for its children, and for no other of these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub behind_children: u64,
     /// What its runs may use together, if that is set.
     #[serde(default, skip_serializing_if = "BatchBudget::is_none")]
     pub budget: BatchBudget,
@@ -100,7 +103,7 @@ impl BatchView {
             | TaskBlockedWhy::Budget
             | TaskBlockedWhy::Outage => false,
         });
-        let rest = ended.sum::<u64>() + self.waiting_for_people();
+        let rest = ended.sum::<u64>() + self.waiting_for_people() + self.behind_children;
         rest + parents.map(|blocked| blocked.count).sum::<u64>() >= self.tasks
     }
 }
@@ -234,6 +237,7 @@ mod tests {
             blocked: blocked.iter().map(|(why, count)| BlockedCount { why: *why, count: *count }).collect(),
             behind_failed: 0,
             behind_blocked: 0,
+            behind_children: 0,
             budget: BatchBudget::default(),
             used: Spending::default(),
             runs: 0,
@@ -270,6 +274,11 @@ mod tests {
         // Behind what failed, or what waits.
         let behind = BatchView { behind_failed: 1, behind_blocked: 1, ..view(&[(Pending, 2)], &[]) };
         assert!(behind.is_settled());
+        // Behind a parent whose child waits; not while that child works.
+        let parents = [(Person, 1), (Child, 1)];
+        let behind = |states| BatchView { behind_children: 1, ..view(states, &parents) };
+        assert!(behind(&[(Blocked, 2), (Pending, 1)]).is_settled());
+        assert!(!behind(&[(Blocked, 2), (Pending, 1), (Running, 1)]).is_settled());
         let unpaid = BatchBudget { spent: Some("used up".to_owned()), ..BatchBudget::default() };
         assert!(BatchView { budget: unpaid, ..view(&[(Available, 2)], &[]) }.is_settled());
     }

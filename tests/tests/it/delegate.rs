@@ -1,7 +1,7 @@
 //! Runs that give work away: children that read, that write, that are in each other's way; limits, cancels, and a
 //! parent that waits without a slot: the worker has one. Whole runs over real HTTP, each proven afterwards.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
@@ -9,13 +9,14 @@ use docket_schema::{
     run::{BlockedWhy, RunEvent, ToolStatus},
     task::{TaskBlockedWhy, TaskRecord, TaskState},
     tool::ChildFacts,
-    wire::ChildView,
+    wire::{ChildView, TaskQuery},
 };
 use docket_tests::{
     model_server::ModelServer,
     system::{History, Sample, Tool, room, run, until},
 };
 use docket_worker::model::{Provider, ScriptedModel};
+use serde_json::json;
 
 use crate::models::Stage;
 
@@ -399,8 +400,20 @@ async fn a_cancel_reaches_children_and_their_children() -> Result<()> {
     let middle = WAITS.replace("cheap", "spare");
     let scripts = [("main", WAITS), ("cheap", middle.as_str()), ("spare", ASKS)];
     let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
-    let id = submitted(&stage, &["--delegate", "2"]).await?;
-    let client = stage.coordinator.client();
+    let (sample, client) = (Sample::new(&FILES)?, stage.coordinator.client());
+    let backlog = sample.path().join(".git/night.jsonl");
+    let lines = [
+        json!({ "key": "first", "text": "Do what the script says", "delegate": 2 }),
+        json!({ "text": "What comes then", "after": ["first"] }),
+    ];
+    std::fs::write(&backlog, lines.map(|line| format!("{line}\n")).concat())?;
+    let path = |path: &Path| Ok::<_, anyhow::Error>(path.to_str().context("UTF-8")?.to_owned());
+    let (file, repo, url) = (path(&backlog)?, path(sample.path())?, stage.server.base_url(Provider::OpenAi));
+    let import = ["import", &file, "--repo", &repo, "--batch", "night", "--model", "openai:main"];
+    let import = [&import[..], &["--base-url", &url, "--tests", "true"]].concat();
+    stage.coordinator.docket(&import).await?.ok()?;
+    let first = TaskQuery { title: Some("Do what the script says".to_owned()), ..TaskQuery::default() };
+    let id = client.tasks(&first).await?.tasks.first().context("a task")?.id;
     let family = until("a grandchild that asks", async || {
         let top = client.task(id).await.ok()?.task;
         let child = client.children(top.last_run?).await.ok()?.children.into_iter().next()?.view.task;
@@ -416,6 +429,10 @@ async fn a_cancel_reaches_children_and_their_children() -> Result<()> {
     ensure!(show.contains(&id.to_string()) && show.contains(&below.id.to_string()), "{show}");
     let why = stage.coordinator.docket(&["why", &id.to_string()]).await?.ok()?;
     ensure!(why.contains(&child.id.to_string()), "{why}");
+    // Nothing of the batch goes on by itself, nor does what comes after the parent: whoever waits for it waits no longer.
+    let waited = stage.coordinator.docket(&["batch", "night", "--wait", "--json"]).await?;
+    let waited: serde_json::Value = serde_json::from_str(waited.stdout.lines().last().context("a batch")?)?;
+    ensure!(waited["tasks"] == 4 && waited["behind_children"] == 1, "{waited}");
     client.cancel(id, "no longer wanted").await?;
     for task in [&top, &child, &below] {
         let task = client.task(task.id).await?.task;

@@ -272,6 +272,7 @@ fn show(cx: &Context, view: &BatchView) {
         display::say_json(&json!({
             "batch": view.id, "name": view.name, "tasks": view.tasks, "archived": view.archived, "states": states, "runs": view.runs,
             "blocked": view.blocked, "behind_failed": view.behind_failed, "behind_blocked": view.behind_blocked,
+            "behind_children": view.behind_children,
             "tokens": view.used.tokens, "cost_nusd": view.used.cost_nusd, "budget": view.budget,
             "failures": view.failures, "crashes": view.crashes, "messages": view.messages,
             "oldest_running": view.oldest_running, "first_submitted_at": view.first_submitted_at,
@@ -344,6 +345,13 @@ fn waits(view: &BatchView) -> Vec<String> {
             waiting(held)
         )),
     }
+    match view.behind_children {
+        0 => {}
+        held => lines.push(format!(
+            "{} for a task that waits for its children: `docket ps --batch '{name}' --state blocked`",
+            waiting(held)
+        )),
+    }
     lines
 }
 
@@ -405,6 +413,7 @@ mod tests {
             blocked: Vec::new(),
             behind_failed: 0,
             behind_blocked: 0,
+            behind_children: 0,
             budget: docket_schema::wire::BatchBudget::default(),
             used: docket_schema::system::Spending::default(),
             runs: 0,

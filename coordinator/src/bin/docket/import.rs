@@ -28,8 +28,8 @@ const START_BYTES: u64 = 64;
     after_help = "A backlog is told by its name and content: JSON Lines (each an object with `text`, and what else a flag
 of `docket submit` says, under its name: title, queue, priority, at, dedup, tests, requires, setup, policy,
 branch, model, base_url, explore_model, fallback_model, script, engine, repo, commit, tools, turns, complexity,
-effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, the `key`s of lines or ids of tasks
-that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown checklists (each `- [ ]` with what is
+delegate, effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, the `key`s of lines or ids
+of tasks that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown checklists (each `- [ ]` with what is
 indented under it), issues of GitHub, or instances of SWE-bench. What a line leaves open is said by the flags.
 All of the file is checked before anything is submitted. Its tasks are a batch: the same file again
 submits what is new in it, and goes on where an import was interrupted.

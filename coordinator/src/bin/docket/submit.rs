@@ -37,6 +37,9 @@ use crate::{
 
 pub(crate) use crate::pinning::{absolute, pin_note, pinned};
 
+/// How deep children may have children at most.
+pub(crate) const DELEGATE_MAX: u32 = 8;
+
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -145,7 +148,7 @@ pub(crate) struct TaskArgs {
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     pub(crate) complexity: Option<Complexity>,
     /// Let the run give pieces of its work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
-    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=8))]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATE_MAX)))]
     pub(crate) delegate: Option<u32>,
     /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
     #[arg(long, value_name = "EFFORT", value_parser = effort)]

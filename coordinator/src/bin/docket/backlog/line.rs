@@ -90,6 +90,9 @@ pub(crate) struct Line {
     /// How large the task is.
     #[serde(default, deserialize_with = "complexity")]
     pub(crate) complexity: Option<Complexity>,
+    /// How deep its run may give pieces of its work to child tasks.
+    #[serde(default)]
+    pub(crate) delegate: Option<u32>,
     /// How hard the model thinks.
     #[serde(default, deserialize_with = "effort")]
     pub(crate) effort: Option<Effort>,
@@ -214,6 +217,9 @@ impl Line {
         if self.attempts.is_some_and(|attempts| attempts == 0 || attempts > 100) {
             return Err("`attempts` must be within 1 and 100".to_owned());
         }
+        if self.delegate.is_some_and(|depth| depth > submit::DELEGATE_MAX) {
+            return Err(format!("`delegate` must be within 0 and {}", submit::DELEGATE_MAX));
+        }
         if self.max_tokens == Some(0) {
             return Err("`max_tokens` must be at least 1".to_owned());
         }
@@ -253,6 +259,7 @@ impl Line {
             ("turns", self.turns.is_some()),
             ("tools", self.tools.is_some()),
             ("complexity", self.complexity.is_some()),
+            ("delegate", self.delegate.is_some()),
             ("effort", self.effort.is_some()),
             ("temperature", self.temperature.is_some()),
             ("max_tokens", self.max_tokens.is_some()),

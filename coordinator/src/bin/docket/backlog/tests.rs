@@ -175,20 +175,21 @@ fn every_field_of_a_line_is_read_and_bounded() {
     let all = r#"{"text": "t", "title": "T", "queue": "q", "priority": -5, "at": "2026-01-31T02:00:00Z", "dedup": "k",
         "tests": "make test", "requires": ["a"], "setup": ["make"], "branch": "b", "model": "openai:m",
         "base_url": "http://h/v1", "explore_model": "openai:e", "fallback_model": "openai:f", "engine": "react",
-        "repo": "r", "commit": "c", "tools": "wide", "turns": 5, "complexity": "low", "effort": "high", "temperature": 0.5,
+        "repo": "r", "commit": "c", "tools": "wide", "turns": 5, "complexity": "low", "delegate": 2, "effort": "high", "temperature": 0.5,
         "key": "me", "if_failed": "cancel",
         "concurrency": {"key": "k", "max": 2}, "selector": {"gpu": "a100"}, "max_tokens": 9, "max_cost": "2.50", "max_time": "30m", "attempts": 2, "script": "s.toml"}"#
         .replace('\n', " ");
     let line = Line::parse(&all).expect("a task");
     assert_eq!(
-        (line.max_cost, line.max_time, line.temperature),
-        (Some(2_500_000_000), Some(1_800_000), Some(500))
+        (line.max_cost, line.max_time, line.temperature, line.delegate),
+        (Some(2_500_000_000), Some(1_800_000), Some(500), Some(2))
     );
     assert_eq!(line.model.map(|model| model.to_string()).as_deref(), Some("openai:m"));
     for (bad, says) in [
         (r#"{"text": "t", "priority": 1001}"#, "`priority` must be within"),
         (r#"{"text": "t", "tools": "all"}"#, "`tools`: it must be core or wide"),
         (r#"{"text": "t", "turns": 0}"#, "`turns` must be within"),
+        (r#"{"text": "t", "delegate": 9}"#, "`delegate` must be within 0 and 8"),
         (r#"{"text": "t", "model": "llama"}"#, "`model`:"),
         (r#"{"text": "t", "max_cost": true}"#, "`max_cost`: it must be a text"),
         (r#"{"text": "t", "max_time": 30}"#, "`max_time`: it must be a number with its unit"),

@@ -7,6 +7,7 @@ use super::{
     Config,
     amounts::{DOLLARS, SIZE, TEMPERATURE, dollars, sandbox, size},
 };
+use crate::submit::DELEGATE_MAX;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -251,7 +252,7 @@ pub(super) static KEYS: [Key; 55] = [
         name: "run.delegation_depth_max",
         env: "DOCKET_DELEGATION_DEPTH_MAX",
         allowed: "a whole number from 0 to 8; 0 = runs give nothing away",
-        set: |c, t| number(t, 0..=8, &mut c.run.delegation_depth_max),
+        set: |c, t| number(t, 0..=u64::from(DELEGATE_MAX), &mut c.run.delegation_depth_max),
     },
     Key {
         name: "run.children_max",

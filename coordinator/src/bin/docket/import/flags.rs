@@ -15,7 +15,9 @@ use docket_schema::{
 use crate::{
     backlog::{Form, LabelPriority, Line, label_priority},
     roles::{self, RoleModel},
-    submit::{TaskArgs, complexity, dollars, effort, model, period, temperature, tool_set, work_path},
+    submit::{
+        DELEGATE_MAX, TaskArgs, complexity, dollars, effort, model, period, temperature, tool_set, work_path,
+    },
 };
 
 /// See the module.
@@ -114,6 +116,9 @@ pub(crate) struct Flags {
     /// How large the tasks are (low, medium, high)
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     complexity: Option<Complexity>,
+    /// Let runs give pieces of their work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATE_MAX)))]
+    delegate: Option<u32>,
     /// How hard the main model thinks (low, medium, high)
     #[arg(long, value_name = "EFFORT", value_parser = effort)]
     effort: Option<Effort>,
@@ -182,7 +187,7 @@ impl Flags {
             tools: line.tools.or(self.tools),
             turns: line.turns.or(self.turns),
             complexity: line.complexity.or(self.complexity),
-            delegate: None,
+            delegate: line.delegate.or(self.delegate),
             effort: line.effort.or(self.effort),
             temperature: line.temperature.or(self.temperature),
             max_tokens: line.max_tokens.or(self.max_tokens),
