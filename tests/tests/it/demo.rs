@@ -50,3 +50,20 @@ async fn the_demo_ends_green_and_what_it_keeps_can_be_read() -> Result<()> {
     ensure!(verified[0]["ok"] == true && verified[0]["decisions"].as_u64() > Some(0), "{verified:#?}");
     docket(home, &["db", "rebuild"]).await?.ok().map(drop)
 }
+
+/// As in images of Rust: cargo and rustup are where their variables say, and nothing is below the home.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_ends_green_where_tools_are_not_below_the_home() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let own = std::env::home_dir().context("a home")?;
+    let tools = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
+        .map(|(name, below)| (name, std::env::var_os(name).unwrap_or_else(|| own.join(below).into())));
+    let mut env = vec![("DOCKET_HOME", home.path().as_os_str()), ("HOME", home.path().as_os_str())];
+    env.extend(tools.iter().map(|(name, path)| (*name, path.as_os_str())));
+    let demo = run(Tool::Docket, home.path(), &env, &["demo", "--json"]).await?;
+    ensure!(demo.success(), "{}\n{}", demo.stdout, demo.stderr);
+    let report = lines(&demo.stdout)?.pop().context("a report")?;
+    ensure!(report["ok"] == true && report["left_out"].as_array().is_some_and(Vec::is_empty), "{report:#}");
+    Ok(())
+}

@@ -36,6 +36,7 @@ mod running;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod toolchains;
 mod tree;
 
 pub use capture::{Captured, Listener};
@@ -50,3 +51,4 @@ pub use lend::{LendError, Lent};
 pub use limits::{Limits, of_this_host as limits_of_this_host};
 pub use run::{Checked, Sandbox};
 pub use running::Heard;
+pub use toolchains::TOOL_HOMES;

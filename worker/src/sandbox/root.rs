@@ -1,7 +1,7 @@
 //! The allow list: what of the host a command sees, and with which environment.
 //!
 //! Everything not named here does not exist inside. Looked up once per sandbox; the same host gives the same
-//! list. Folders that hold credentials beside tools (`~/.cargo`) are never laid whole.
+//! list.
 
 use std::{
     env,
@@ -16,6 +16,7 @@ use super::{
     error::SandboxError,
     host::workspace_owner,
     plan::{Backend, Entry, INNER_HOME, INNER_ID, Plan},
+    toolchains::{TOOL_HOMES, Toolchains, is_inside},
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -51,23 +52,6 @@ const ETC: [&str; 15] = [
 ];
 
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-
-/// Relative to the home of docket's user. `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
-const TOOLCHAINS: [&str; 13] = [
-    ".cargo/bin",
-    ".pyenv/bin",
-    ".pyenv/libexec",
-    ".pyenv/plugins",
-    ".pyenv/pyenv.d",
-    ".pyenv/shims",
-    ".pyenv/version",
-    ".pyenv/versions",
-    ".nvm/versions",
-    ".volta/tools",
-    "go/bin",
-    "go/pkg/mod",
-    ".local/share/uv/python",
-];
 
 /// Searched when the host's PATH names nothing that exists inside.
 const PATH_ALWAYS: [&str; 6] =
@@ -106,15 +90,8 @@ pub(super) fn plan(
         let points_to = format!("/proc/self/fd{to}").into();
         entries.push(Entry::Link { target: Path::new("/dev").join(name), points_to });
     }
-    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    let tools: Vec<PathBuf> = home.iter().flat_map(|home| toolchains(home)).collect();
-    entries.extend(tools.iter().map(|path| Entry::ReadOnly { source: path.clone(), target: path.clone() }));
-    if let Some(home) = &home {
-        relocated(home, &mut entries);
-    }
-    for target in credentials(&entries) {
-        entries.push(Entry::Empty { target });
-    }
+    let tools = Toolchains::of(|name| env::var_os(name));
+    tools.lay(&mut entries);
     for path in &config.readonly {
         let whole = path.is_absolute() && path.to_str().is_some();
         // A folder that holds the workspace, `/` first of all, would bring everything beside it in.
@@ -124,7 +101,7 @@ pub(super) fn plan(
         entries.push(Entry::ReadOnly { source, target: path.clone() });
     }
     entries.push(Entry::Writable { source: workspace, target: WORKSPACE_INSIDE.into() });
-    let env = environment(config, home.as_deref(), &entries);
+    let env = environment(config, &tools, &entries);
     Ok(Plan {
         backend,
         bubblewrap,
@@ -204,97 +181,11 @@ fn made_up(entries: &mut Vec<Entry>) {
     entries.extend(files.into_iter().map(|(target, text)| Entry::File { target: target.into(), text }));
 }
 
-/// Tool folders that exist and that the command's user may read.
-fn toolchains(home: &Path) -> Vec<PathBuf> {
-    TOOLCHAINS.iter().map(|name| home.join(name)).filter(|path| readable(path)).collect()
-}
-
-/// Files in laid folders that may hold a credential, by where they lie below one: `*` is any one name.
-const CREDENTIALS: [(&str, &str); 12] = [
-    (".nvm/versions", "node/*/etc/npmrc"),
-    (".nvm/versions", "node/*/lib/node_modules/npm/npmrc"),
-    (".volta/tools", "image/node/*/etc/npmrc"),
-    (".pyenv/versions", "*/pip.conf"),
-    (".pyenv/versions", "*/etc/pip.conf"),
-    (".cargo/git", "db/*/FETCH_HEAD"),
-    (".cargo/git", "db/*/config"),
-    ("go/pkg/mod", "cache/vcs/*/config"),
-    ("go/pkg/mod", "cache/vcs/*/FETCH_HEAD"),
-    (".local/share/uv/python", "*/pip.conf"),
-    ("/usr", "local/etc/*"),
-    ("/usr", "etc/npmrc"),
-];
-
-/// Those of them that this host has, as they are seen inside.
-fn credentials(entries: &[Entry]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in entries {
-        let Entry::ReadOnly { source, target } = entry else { continue };
-        let patterns =
-            CREDENTIALS.iter().filter(|(folder, _)| source.ends_with(folder.trim_start_matches('/')));
-        for (folder, below) in patterns {
-            if folder.starts_with('/') && source != Path::new(folder) {
-                continue;
-            }
-            let mut paths = vec![PathBuf::new()];
-            for part in below.split('/') {
-                paths = paths.into_iter().flat_map(|path| matching(source, &path, part)).collect();
-            }
-            let files = paths.into_iter().filter(|path| {
-                fs::symlink_metadata(source.join(path)).is_ok_and(|meta| meta.is_file())
-                    && path.to_str().is_some()
-            });
-            found.extend(files.map(|path| target.join(path)));
-        }
-    }
-    found
-}
-
-/// What `part` names in a folder.
-fn matching(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
-    if part != "*" {
-        return vec![folder.join(part)];
-    }
-    let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-    entries.map(|entry| folder.join(entry.file_name())).collect()
-}
-
-/// cargo and rustup must write beside what they read: it is laid into folders of the private home.
-const RELOCATED: [&str; 4] = [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
-
-fn relocated(home: &Path, entries: &mut Vec<Entry>) {
-    for name in RELOCATED {
-        let source = home.join(name);
-        if readable(&source) {
-            entries.push(Entry::ReadOnly { source, target: Path::new(INNER_HOME).join(name) });
-        }
-    }
-}
-
-fn readable(path: &Path) -> bool {
-    let Ok(meta) = fs::symlink_metadata(path) else { return false };
-    let others_may = meta.mode() & 0o004 != 0;
-    path.to_str().is_some() && !meta.is_symlink() && (workspace_owner().is_none() || others_may)
-}
-
-fn exists_inside(path: &Path, entries: &[Entry]) -> bool {
-    path.is_dir()
-        && entries.iter().any(|entry| match entry {
-            Entry::ReadOnly { target, .. } => path.starts_with(target),
-            Entry::Link { target, .. } => path == target,
-            Entry::Writable { .. }
-            | Entry::Tmpfs { .. }
-            | Entry::Device { .. }
-            | Entry::File { .. }
-            | Entry::Empty { .. } => false,
-        })
-}
-
-fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -> Vec<(OsString, OsString)> {
+fn environment(config: &SandboxConfig, tools: &Toolchains, entries: &[Entry]) -> Vec<(OsString, OsString)> {
     let host = env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = Vec::new();
     for dir in env::split_paths(&host).chain(PATH_ALWAYS.iter().map(PathBuf::from)) {
-        if exists_inside(&dir, entries) && !dirs.contains(&dir) {
+        if dir.is_dir() && is_inside(&dir, entries) && !dirs.contains(&dir) {
             dirs.push(dir);
         }
     }
@@ -308,8 +199,9 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
     let roots = [("PYENV_ROOT", ".pyenv", ".pyenv/versions"), ("GOMODCACHE", "go/pkg/mod", "go/pkg/mod")];
     for (name, folder, laid) in roots {
-        if let Some(home) = home.filter(|home| exists_inside(&home.join(laid), entries)) {
-            all.push((name.into(), home.join(folder).into()));
+        let is_laid = tools.at(laid).is_some_and(|path| path.is_dir() && is_inside(&path, entries));
+        if let Some(path) = tools.at(folder).filter(|_| is_laid) {
+            all.push((name.into(), path.into()));
         }
     }
     overlay(all, config)
@@ -318,7 +210,7 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
 fn environment_bare(config: &SandboxConfig) -> Vec<(OsString, OsString)> {
     let path = env::var_os("PATH").unwrap_or_else(|| PATH_ALWAYS.join(":").into());
     let mut all = fixed(path, env::var_os("HOME").unwrap_or_else(|| "/".into()));
-    for name in ["CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT", "TMPDIR"] {
+    for name in TOOL_HOMES.into_iter().chain(["TMPDIR"]) {
         all.extend(env::var_os(name).map(|value| (name.into(), value)));
     }
     overlay(all, config)
@@ -346,28 +238,4 @@ fn fixed(path: OsString, home: OsString) -> Vec<(OsString, OsString)> {
         // What a run leaves behind is its result: compiled modules beside sources are none.
         ("PYTHONDONTWRITEBYTECODE".into(), "1".into()),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_in_tool_folders_are_found_where_they_lie() {
-        let home = tempfile::tempdir().unwrap();
-        let at = |path: &str| home.path().join(path);
-        for path in [
-            ".nvm/versions/node/v20/etc/npmrc",
-            ".pyenv/versions/3.11/pip.conf",
-            ".cargo/git/db/x-1/FETCH_HEAD",
-        ] {
-            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
-            fs::write(at(path), "token").unwrap();
-        }
-        let lay = |source: &str, target: &str| Entry::ReadOnly { source: at(source), target: target.into() };
-        let entries =
-            [lay(".nvm/versions", "/h/.nvm/versions"), lay(".pyenv/versions", "/p"), lay(".cargo/git", "/c")];
-        let want = ["/h/.nvm/versions/node/v20/etc/npmrc", "/p/3.11/pip.conf", "/c/db/x-1/FETCH_HEAD"];
-        assert_eq!(credentials(&entries), want.map(PathBuf::from));
-    }
 }

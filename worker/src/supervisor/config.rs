@@ -10,6 +10,7 @@ use docket_schema::{
 
 use crate::{
     bootstrap::{Failpoint, WorkerSettings},
+    sandbox::TOOL_HOMES,
     secret::Secret,
 };
 
@@ -24,8 +25,8 @@ pub struct RunProgram {
     pub inherit: Vec<OsString>,
 }
 
-/// What a run process may know of its supervisor's environment: where programs and homes are, how
-/// to log, and how to reach the model. Commands in the sandbox get none of it.
+/// What a run process may know of its supervisor's environment, beside [`TOOL_HOMES`]: where programs and the home
+/// are, how to log, and how to reach the model. Commands in the sandbox get none of it.
 const INHERITED: [&str; 14] = [
     "PATH",
     "HOME",
@@ -49,7 +50,7 @@ impl Default for RunProgram {
         Self {
             path: PathBuf::from("/proc/self/exe"),
             args: vec!["run-process".into()],
-            inherit: INHERITED.into_iter().map(OsString::from).collect(),
+            inherit: INHERITED.into_iter().chain(TOOL_HOMES).map(OsString::from).collect(),
         }
     }
 }

@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use docket_coordinator::server::Running;
-use docket_worker::process::{ChildHandle, ChildLog, ChildSpec, start_child};
+use docket_worker::{
+    process::{ChildHandle, ChildLog, ChildSpec, start_child},
+    sandbox::TOOL_HOMES,
+};
 
 /// A worker that has not reported by then does not start here.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -63,7 +66,11 @@ impl Worker {
                 variable("DOCKET_TOKEN", token),
                 (OsString::from("DOCKET_HOME"), folder.join("worker-home").into_os_string()),
             ],
-            inherit: ["PATH", "HOME", "LANG", "TMPDIR"].map(OsString::from).to_vec(),
+            inherit: ["PATH", "HOME", "LANG", "TMPDIR"]
+                .into_iter()
+                .chain(TOOL_HOMES)
+                .map(OsString::from)
+                .collect(),
             stdin_payload: Vec::new(),
             log: ChildLog::Append(log.clone()),
         };

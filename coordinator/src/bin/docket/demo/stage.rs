@@ -17,6 +17,7 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
+    sandbox::TOOL_HOMES,
     workspace::{BlobSink as _, Source},
 };
 use nix::{
@@ -142,7 +143,11 @@ impl Workers {
                 args: ["worker", "--slots", "1", "--name", name].map(OsString::from).to_vec(),
                 cwd: PathBuf::from("/"),
                 env: env.map(|(key, value)| (key.into(), value.into())).to_vec(),
-                inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"].map(OsString::from).to_vec(),
+                inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"]
+                    .into_iter()
+                    .chain(TOOL_HOMES)
+                    .map(OsString::from)
+                    .collect(),
                 stdin_payload: Vec::new(),
                 log: ChildLog::Append(cx.home.path().join(format!("worker-{name}.log"))),
             };

@@ -10,6 +10,7 @@ use docket_schema::{
     ids::{RunId, Seq, TaskId},
     message::CallId,
     run::RunEvent,
+    task::TaskBlockedWhy,
 };
 use docket_worker::client::Client;
 use serde::Serialize;
@@ -22,7 +23,7 @@ use crate::{
     context::Context,
     display::{self, Style},
     events,
-    fail::Outcome,
+    fail::{Exit, Failure, Outcome},
 };
 
 /// How many processes are killed: one run process, then one supervisor.
@@ -90,6 +91,12 @@ pub(super) async fn until_ended(
                         kills.push(kill);
                     }
                 }
+            }
+            if record.blocked_why == Some(TaskBlockedWhy::Person) {
+                let asked = record.message.as_deref().unwrap_or("it does not say what for");
+                let message =
+                    format!("{} waits for a person, and the demo has none: {asked}", task.sample.name);
+                return Err(Failure::new(Exit::Failed, message));
             }
             if record.state.is_ended() {
                 ended.insert(task.id);
