@@ -268,11 +268,28 @@ impl Workspace {
             merge = merge.expect(expected);
         }
         merge.take(found);
-        let merged = merge.finish().map_err(SnapshotError::read)?;
-        if realm == Realm::Work {
-            for change in &merged.changes {
-                self.tree.set(&change.path, change.entry);
+        let merged = merge.finish();
+        match realm {
+            Realm::Work => self.follow(merged),
+            Realm::Git | Realm::GitWhole => merged.map_err(SnapshotError::read),
+        }
+    }
+
+    /// Brings the tree to what a pass over the work tree left in the index.
+    pub(super) fn follow(
+        &mut self,
+        merged: Result<Merged, (Vec<u8>, Errno)>,
+    ) -> Result<Merged, SnapshotError> {
+        let merged = merged.map_err(|failed| {
+            // What was seen before it failed stands in the index: a restore judges by that, and proves the tree.
+            self.tree = Tree::default();
+            for (path, entry) in entries(&self.work) {
+                self.tree.set(&path, Some(entry));
             }
+            SnapshotError::read(failed)
+        })?;
+        for change in &merged.changes {
+            self.tree.set(&change.path, change.entry);
         }
         Ok(merged)
     }
@@ -385,11 +402,8 @@ impl Workspace {
             merge.vanished(folder, name);
         }
         merge.take(below);
-        let merged = merge.finish().map_err(SnapshotError::read)?;
-        for change in &merged.changes {
-            self.tree.set(&change.path, change.entry);
-        }
-        Ok(merged)
+        let merged = merge.finish();
+        self.follow(merged)
     }
 
     /// The file system's own time, which is what its stamps are compared with.

@@ -138,6 +138,20 @@ async fn however_it_ends_the_terminal_is_as_before() -> Result<()> {
         let status = top.ended()?;
         ensure!(status.success() && top.is_given_back()?, "{signal}: {status}\n{}", top.screen());
     }
+    // A key that comes together with a change of size is not forgotten.
+    let mut top = Terminal::open(coordinator.home(), &[], &["top"])?;
+    top.shows_all(&["nothing to do"])?;
+    for _ in 0..25 {
+        top.resize(70, 4)?;
+        top.press("j")?;
+        top.shows("a row further", |screen| !screen.contains("nothing to do"))?;
+        top.resize(70, 20)?;
+        top.press("g")?;
+        top.shows_all(&["nothing to do"])?;
+    }
+    top.press("q")?;
+    let status = top.ended()?;
+    ensure!(status.success() && top.is_given_back()?, "{status}\n{}", top.screen());
     // A coordinator that is asked for a screen and does not answer: keys are heard all the same.
     let mut top = Terminal::open(coordinator.home(), &[], &["top"])?;
     top.shows_all(&["nothing to do"])?;

@@ -33,6 +33,26 @@ async fn begin() -> (House, Pinned, Workspace) {
     (house, pinned, workspace)
 }
 
+/// A look that fails in its middle has seen what it has seen: whoever restores then judges by that, and proves the tree.
+#[tokio::test]
+async fn after_a_look_that_failed_the_tree_is_what_the_index_holds() {
+    let (_house, _pinned, mut workspace) = begin().await;
+    put(workspace.path(), "b", "2\n");
+    fs::remove_file(workspace.path().join("a")).unwrap();
+    let before = workspace.tree();
+    let delta = workspace.snapshot_walk().unwrap();
+    // As it is where the same look fails at its last file.
+    for change in &delta.changes {
+        let was = (change.entry.is_none()).then(|| workspace.base_manifest().entries[&change.path]);
+        workspace.tree.set(&change.path, was);
+    }
+    assert_eq!(workspace.tree(), before);
+    let failed = workspace.follow(Err((b"c".to_vec(), nix::errno::Errno::EIO)));
+    assert!(failed.unwrap_err().to_string().contains("`c`"));
+    assert_eq!(workspace.tree(), delta.tree);
+    assert_eq!(workspace.tree(), workspace.manifest().tree_hash());
+}
+
 fn left_out(delta: &SnapshotDelta) -> Vec<(String, LeftOutWhy)> {
     delta.left_out.iter().map(|left| (left.path.to_string(), left.why)).collect()
 }
