@@ -144,10 +144,12 @@ async fn however_it_ends_the_terminal_is_as_before() -> Result<()> {
     for _ in 0..25 {
         top.resize(70, 4)?;
         top.press("j")?;
-        top.shows("a row further", |screen| !screen.contains("nothing to do"))?;
+        top.shows("a row further", |screen| {
+            screen.contains("Workers") && screen.contains("q ends") && !screen.contains("nothing to do")
+        })?;
         top.resize(70, 20)?;
         top.press("g")?;
-        top.shows_all(&["nothing to do"])?;
+        top.shows_all(&["nothing to do", "none: `docket up`", "q ends"])?;
     }
     top.press("q")?;
     let status = top.ended()?;
