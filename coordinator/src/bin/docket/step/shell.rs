@@ -16,7 +16,6 @@ use std::{
 use docket_schema::{event::Envelope, ids::Seq};
 use docket_worker::client::Client;
 use futures_util::StreamExt as _;
-use nix::sys::termios;
 use ratatui::crossterm::event;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -282,9 +281,6 @@ pub(crate) fn keys(wanted: Arc<AtomicBool>) -> mpsc::Receiver<Heard> {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
                     Ok(event) => {
-                        if matches!(event, event::Event::Resize(..)) {
-                            look_again();
-                        }
                         if terminal::heard(&event).is_some_and(|heard| sender.blocking_send(heard).is_err()) {
                             break;
                         }
@@ -296,17 +292,6 @@ pub(crate) fn keys(wanted: Arc<AtomicBool>) -> mpsc::Receiver<Heard> {
         }
     });
     receiver
-}
-
-/// Wakes whoever waits for the terminal. The library hears of keys once, when they come, and forgets those that come
-/// together with a change of size until the next key; settings that are set, be they the same, make Linux's terminal
-/// tell again of what is there (`n_tty_set_termios`).
-fn look_again() {
-    let input = std::io::stdin();
-    if let Ok(settings) = termios::tcgetattr(&input) {
-        // What cannot be set is no terminal any more, and its end is heard.
-        let _ = termios::tcsetattr(&input, termios::SetArg::TCSANOW, &settings);
-    }
 }
 
 impl Run {
