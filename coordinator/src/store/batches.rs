@@ -103,14 +103,16 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
 }
 
 /// Pending tasks that wait, at whatever remove, for a task that failed, those that wait for one that waits for a
-/// person, and those that wait for one that waits for its children; each counts once, for the first of these. Costs
-/// what the dependencies do that are still waited for.
+/// person, and those that wait for one of this batch that waits for its children; each counts once, for the first of
+/// these. Children are of their parent's batch: those of another may work, and nothing here would tell. Costs what the
+/// dependencies do that are still waited for.
 async fn held(db: &Db, id: BatchId) -> Result<[u64; 3], StoreError> {
     let sql = "WITH RECURSIVE held(id, after) AS (\
                  SELECT d.task, CASE WHEN o.state <> 'blocked' THEN 0 WHEN o.blocked_why = 'child' THEN 2 ELSE 1 END \
                  FROM task_dependencies d JOIN tasks o ON o.id = d.dependency JOIN tasks t ON t.id = d.task \
                  WHERE t.state = 'pending' AND (o.state IN ('cancelled', 'discarded') \
-                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget', 'child')) \
+                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget') \
+                 OR (o.blocked_why = 'child' AND o.batch = $1)) \
                  UNION \
                  SELECT d.task, h.after FROM held h JOIN task_dependencies d ON d.dependency = h.id \
                  JOIN tasks t ON t.id = d.task WHERE t.state = 'pending') \

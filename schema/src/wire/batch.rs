@@ -35,7 +35,7 @@ pub struct BatchView {
     /// Pending ones that wait likewise for a task that waits for a person.
     #[serde(default)]
     pub behind_blocked: u64,
-    /// Pending ones that wait likewise for a task that waits for its children, and for no other of these.
+    /// Pending ones that wait likewise for a task of the batch that waits for its children, and for no other of these.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub behind_children: u64,
     /// What its runs may use together, if that is set.

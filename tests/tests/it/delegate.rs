@@ -433,6 +433,13 @@ async fn a_cancel_reaches_children_and_their_children() -> Result<()> {
     let waited = stage.coordinator.docket(&["batch", "night", "--wait", "--json"]).await?;
     let waited: serde_json::Value = serde_json::from_str(waited.stdout.lines().last().context("a batch")?)?;
     ensure!(waited["tasks"] == 4 && waited["behind_children"] == 1, "{waited}");
+    // Of another batch nobody can say so: the children of that parent, which are not of it, may work.
+    std::fs::write(&backlog, format!("{}\n", json!({ "text": "Later", "after": [id.to_string()] })))?;
+    let other = import.iter().map(|arg| if *arg == "night" { "other" } else { arg }).collect::<Vec<_>>();
+    stage.coordinator.docket(&other).await?.ok()?;
+    let other = stage.coordinator.docket(&["batch", "other", "--json"]).await?.ok()?;
+    let other: serde_json::Value = serde_json::from_str(other.lines().last().context("a batch")?)?;
+    ensure!(other["tasks"] == 1 && other["behind_children"] == 0, "{other}");
     client.cancel(id, "no longer wanted").await?;
     for task in [&top, &child, &below] {
         let task = client.task(task.id).await?.task;

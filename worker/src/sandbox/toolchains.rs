@@ -74,9 +74,13 @@ impl Toolchains {
     pub(super) fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         // GOPATH may be a list, and what is fetched goes into its first.
         let whole = |name| std::env::split_paths(&variable(name)?).next().filter(|path| path.is_absolute());
+        let home = whole("HOME");
+        // One that holds the home is no tool's own: `bin` in it is a person's.
+        let is_own = |path: &PathBuf| home.as_ref().is_none_or(|home| !home.starts_with(path));
         let moved = TOOL_HOMES.iter().zip(BELOW_HOME);
-        let moved = moved.filter_map(|(variable, name)| whole(variable).map(|path| (name, path))).collect();
-        Self { home: whole("HOME"), moved }
+        let moved = moved.filter_map(|(variable, name)| Some((name, whole(variable).filter(is_own)?)));
+        let moved = moved.collect();
+        Self { home, moved }
     }
 
     /// Where a folder is that is called so below a home.
@@ -236,11 +240,13 @@ mod tests {
             ("PYENV_ROOT", at("python")),
             ("GOPATH", format!("{}:{}", at("gone").display(), at("home").display()).into()),
             ("NVM_DIR", "relative".into()),
+            ("VOLTA_HOME", at("home")),
         ];
         let tools = Toolchains::of(|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, path)| path.clone().into_os_string())
         });
         assert_eq!(tools.at(".nvm/versions"), Some(at("home/.nvm/versions")));
+        assert_eq!(tools.at(".volta/tools"), Some(at("home/.volta/tools")));
         assert_eq!(tools.at(".cargo"), Some(at("rust/cargo")));
         let mut entries = Vec::new();
         tools.lay(&mut entries);
