@@ -38,7 +38,7 @@ use crate::{
     tasks::{
         Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
         follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
-        tell_of_news, write_refused,
+        tell_of_news, watch_writers, write_refused,
     },
 };
 
@@ -46,6 +46,9 @@ use accept::Accept;
 pub use descriptors::raise as raise_descriptors;
 use seats::Seats;
 pub use tls::{TlsError, TlsIdentity};
+
+/// How long what was cut after the grace may take to end: it only lets go of what it holds.
+const CUT_MAX: Duration = Duration::from_secs(3);
 
 /// How long slow clients are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -316,6 +319,7 @@ pub async fn start(
     }
     look_after(&tasks, (store, clock, Arc::clone(&wakes)), lease_ms, &shutdown);
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
+    tasks.spawn(watch_writers(Arc::clone(&api.store), shutdown.clone()));
     let accept = |listener, tls| Accept {
         listener,
         tls,
@@ -404,14 +408,19 @@ impl Running {
     }
 
     /// Stops accepting, answers long polls, lets requests in hand end within the grace, then ends
-    /// what is left. The store stays open: it is its opener's.
+    /// what is left. What waits for a store that is stuck is left behind. The store stays open: it is its opener's.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.close();
         if tokio::time::timeout(self.grace, self.tasks.wait()).await.is_err() {
             tracing::warn!("requests still in hand after the grace are cut");
             self.stop_now.cancel();
-            self.tasks.wait().await;
+            if tokio::time::timeout(CUT_MAX, self.tasks.wait()).await.is_err() {
+                let stall = self.handle.api.store.writer_stall();
+                let why =
+                    stall.map_or_else(|| "the store does not answer".to_owned(), |stall| stall.to_string());
+                tracing::error!("work of the coordinator itself does not end and is left behind: {why}");
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the process answers, and whether its store does. Open to whoever reaches the port:
-//! probes have no token, and the answers say nothing else.
+//! Whether the process answers, and whether it can do its work. Open to all who reach the port: probes have no token,
+//! and the answers say nothing else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,20 +18,36 @@ use super::{
 /// A store that takes longer for one small read is not ready.
 const STORE_ANSWER: Duration = Duration::from_secs(2);
 
+/// Why the coordinator should get no requests now, if this check knows a reason.
+type ReadinessCheck = fn(&Api) -> Option<String>;
+
+/// Checked in this order, before the store is read; the first reason is the answer.
+const READINESS_CHECKS: &[ReadinessCheck] = &[check_shutdown, check_writers];
+
 pub(super) async fn healthz(_: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
     json(&Health { status: "ok".to_owned() })
 }
 
 pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
+    let unready = |reason: String| Refusal::new(ProblemCode::Unavailable, reason);
+    if let Some(reason) = READINESS_CHECKS.iter().find_map(|check| check(&api)) {
+        return Err(unready(reason));
+    }
     let head = api.store.head(StreamId::System(SystemTopic::Anchors));
     match tokio::time::timeout(STORE_ANSWER, head).await {
         Ok(answer) => answer.map(|_| ())?,
         Err(_) => {
-            return Err(Refusal::new(ProblemCode::Unavailable, "the store does not answer within 2 s"));
+            let seconds = STORE_ANSWER.as_secs();
+            return Err(unready(format!("the store does not answer within {seconds} s")));
         }
     }
-    if api.shutdown.is_cancelled() {
-        return Err(Refusal::new(ProblemCode::Unavailable, "the coordinator is shutting down"));
-    }
     json(&Health { status: "ok".to_owned() })
+}
+
+fn check_shutdown(api: &Api) -> Option<String> {
+    api.shutdown.is_cancelled().then(|| "the coordinator is shutting down".to_owned())
+}
+
+fn check_writers(api: &Api) -> Option<String> {
+    api.store.writer_stall().map(|stall| stall.to_string())
 }

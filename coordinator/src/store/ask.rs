@@ -254,34 +254,52 @@ pub(super) enum Answered {
 }
 
 impl Answered {
-    /// The store could not do it; a refusal is none.
-    pub(super) fn is_fault(&self) -> bool {
+    /// Why the store could not do it; a refusal is no fault.
+    pub(super) fn fault(&self) -> Option<&StoreError> {
         match self {
-            Self::Append(answer) => matches!(answer, Err(AppendError::Store(_))),
-            Self::Submit(answer) => matches!(answer, Err(AppendError::Store(_))),
+            Self::Append(answer) => append_fault(answer.as_ref().err()?),
+            Self::Submit(answer) => append_fault(answer.as_ref().err()?),
             Self::Command(answer) => match answer.as_ref() {
-                Err(CommandError::Store(_)) => true,
-                Err(CommandError::Append(error)) => matches!(**error, AppendError::Store(_)),
-                Err(CommandError::Rejected(_) | CommandError::NoTask(_)) | Ok(_) => false,
+                Err(CommandError::Store(error)) => Some(error),
+                Err(CommandError::Append(error)) => append_fault(error),
+                Err(CommandError::Rejected(_) | CommandError::NoTask(_)) | Ok(_) => None,
             },
-            Self::Import(answer) => matches!(answer, Err(ImportError::Store(_))),
-            Self::Lease(answer) => answer.is_err(),
-            Self::Heartbeat(answer) => answer.is_err(),
-            Self::PutBlobs(answer) => answer.is_err(),
-            Self::TouchBlobs(answer) => answer.is_err(),
-            Self::DropBlobs(answer) => answer.is_err(),
-            Self::DrainWorker(answer) => answer.is_err(),
-            Self::TakeInbox(answer) => answer.is_err(),
-            Self::ActInbox(answer) => answer.is_err(),
-            Self::Permit(answer) => answer.is_err(),
-            Self::CallEnded(answer) => answer.is_err(),
-            Self::Reserve(answer) => answer.is_err(),
-            Self::CountBatch(answer) => answer.is_err(),
-            Self::Remove(answer) => matches!(answer, Err(ArchiveError::Store(_))),
-            Self::Restore(answer) => matches!(answer, Err(RestoreError::Store(_))),
-            Self::Term(answer) => answer.is_err(),
-            Self::Secret(answer) => answer.is_err(),
-            Self::Rebuild(answer) => answer.is_err(),
+            Self::Import(answer) => {
+                if let Err(ImportError::Store(error)) = answer {
+                    Some(error)
+                } else {
+                    None
+                }
+            }
+            Self::Remove(answer) => {
+                if let Err(ArchiveError::Store(error)) = answer {
+                    Some(error)
+                } else {
+                    None
+                }
+            }
+            Self::Restore(answer) => {
+                if let Err(RestoreError::Store(error)) = answer {
+                    Some(error)
+                } else {
+                    None
+                }
+            }
+            Self::Lease(answer) => answer.as_ref().err(),
+            Self::Heartbeat(answer) => answer.as_ref().err(),
+            Self::PutBlobs(answer) => answer.as_ref().err(),
+            Self::TouchBlobs(answer) => answer.as_ref().err(),
+            Self::DropBlobs(answer) => answer.as_ref().err(),
+            Self::DrainWorker(answer) => answer.as_ref().err(),
+            Self::TakeInbox(answer) => answer.as_ref().err(),
+            Self::ActInbox(answer) => answer.as_ref().err(),
+            Self::Permit(answer) => answer.as_ref().err(),
+            Self::CallEnded(answer) => answer.as_ref().err(),
+            Self::Reserve(answer) => answer.as_ref().err(),
+            Self::CountBatch(answer) => answer.as_ref().err(),
+            Self::Term(answer) => answer.as_ref().err(),
+            Self::Secret(answer) => answer.as_ref().err(),
+            Self::Rebuild(answer) => answer.as_ref().err(),
         }
     }
 
@@ -318,6 +336,15 @@ impl Answered {
             appended.position = Position(appended.position.0 + base);
         }
     }
+}
+
+const fn append_fault(error: &AppendError) -> Option<&StoreError> {
+    if let AppendError::Store(error) = error { Some(error) } else { None }
+}
+
+/// The latest time that any of the asks names.
+pub(super) fn now_of(asks: &[&Ask]) -> Timestamp {
+    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
 }
 
 /// An ask on its way to the writer.

@@ -234,13 +234,14 @@ pub(super) enum Through {
 }
 
 impl Through {
-    /// Begins a transaction that writes. Sessions of our own were set up when they began.
+    /// Begins a transaction that writes. Sessions of our own were set up when they began (`postgres/open.rs`), with the
+    /// same settings.
     pub(super) const fn begin(self) -> &'static str {
         match self {
             Self::Server => "BEGIN",
             Self::Pooler => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on; \
-                 SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
+                 SET LOCAL lock_timeout TO '4s'; SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
             }
         }
     }

@@ -25,6 +25,7 @@ use super::{
     budgets::{self, BudgetRow},
     conn::{Arg, Conn, Dialect},
     lookout::Lookout,
+    plan::RunningTask,
     row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH, stream_row, task_row},
 };
 
@@ -186,6 +187,12 @@ pub(super) struct Leasing {
     /// What is set for queues, and the batches whose budget is spent.
     pub(super) queues: Option<(HashMap<QueueName, QueueSettings>, HashSet<BatchId>)>,
     pub(super) heads: Option<SeenHeads>,
+    /// On PostgreSQL: a choice under limits is expected, so its lock is taken before anything else.
+    pub(super) expects_limits: bool,
+    /// What runs, as the database had it under that lock.
+    pub(super) running: Option<Vec<RunningTask>>,
+    /// A choice depended on limits.
+    pub(super) meets_limits: bool,
 }
 
 /// A worker as the database knows it.
@@ -434,6 +441,9 @@ pub(super) enum LoadError {
     Sql(#[from] sqlx::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// On PostgreSQL: the transaction is to be begun again under the lock of limited choices (`plan/running.rs`).
+    #[error("a choice depends on limits, and their lock was not taken first")]
+    LimitsUnexpected,
 }
 
 pub(super) const fn corrupt(what: String) -> StoreError {

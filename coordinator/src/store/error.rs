@@ -71,6 +71,19 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether the database answered, and refused: it can be reached.
+    pub const fn is_from_database(&self) -> bool {
+        match self {
+            Self::Unavailable { source, .. }
+            | Self::Full { source, .. }
+            | Self::Damaged { source, .. }
+            | Self::Fault { source, .. } => matches!(source, sqlx::Error::Database(_)),
+            Self::Corrupt { .. } | Self::Schema { .. } => false,
+        }
+    }
+}
+
 /// An append that was refused. Nothing of it was written.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     ask::{Answered, Ask, Job},
     meters::Meters,
+    progress::{WriterProgress, is_progress},
 };
 
 /// Asks that may wait: beyond this callers wait before they ask, so that memory is bounded.
@@ -27,6 +28,9 @@ const YIELDS_MAX: u32 = 8;
 pub(super) trait Committer: Send + 'static {
     /// It blocks the thread it runs on, and so has one to itself.
     const HAS_A_THREAD: bool;
+
+    /// Takes the record of its progress, on which it notes what keeps it from writing.
+    fn report_to(&mut self, progress: Arc<WriterProgress>);
 
     /// Carries out asks that may share a transaction; one answer each.
     fn batch(&mut self, asks: &[&Ask]) -> impl Future<Output = Vec<Answered>> + Send;
@@ -62,19 +66,21 @@ fn of_stream(stream: &StreamId, lanes: usize) -> usize {
 /// Starts the writer. The receiver ends when the writer has.
 pub(super) fn start<C: Committer>(
     queue: mpsc::Receiver<Job>,
-    committer: C,
+    mut committer: C,
     meters: Arc<Meters>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (ends, ended) = oneshot::channel::<()>();
+    let progress = meters.add_writer();
+    committer.report_to(Arc::clone(&progress));
     if C::HAS_A_THREAD {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         std::thread::Builder::new().name("docket-writer".to_owned()).spawn(move || {
-            runtime.block_on(run(queue, committer, &meters));
+            runtime.block_on(run(queue, committer, (&meters, &progress)));
             drop(ends);
         })?;
     } else {
         tokio::spawn(async move {
-            run(queue, committer, &meters).await;
+            run(queue, committer, (&meters, &progress)).await;
             drop(ends);
         });
     }
@@ -82,7 +88,12 @@ pub(super) fn start<C: Committer>(
 }
 
 /// Runs until every sender is gone.
-async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C, meters: &Meters) {
+async fn run<C: Committer>(
+    mut queue: mpsc::Receiver<Job>,
+    mut committer: C,
+    seen: (&Meters, &WriterProgress),
+) {
+    let (_, progress) = seen;
     let mut jobs: Vec<Job> = Vec::new();
     while queue.recv_many(&mut jobs, BATCH_MAX).await > 0 {
         // On a thread of its own others ask while it writes, and giving the processor away may cost
@@ -93,16 +104,19 @@ async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C, met
         let mut batch: Vec<Job> = Vec::new();
         for job in jobs.drain(..) {
             if job.ask.is_lone() {
-                flush(&mut committer, &mut batch, meters).await;
+                flush(&mut committer, &mut batch, seen).await;
+                progress.begin(&[&job.ask]);
                 let answer = committer.lone(&job.ask).await;
+                let is_progress = is_progress(std::slice::from_ref(&answer));
                 // Who asked may have gone.
                 let _ = job.reply.send(answer);
                 committer.between();
+                progress.end(is_progress);
             } else {
                 batch.push(job);
             }
         }
-        flush(&mut committer, &mut batch, meters).await;
+        flush(&mut committer, &mut batch, seen).await;
     }
     committer.close().await;
 }
@@ -125,16 +139,20 @@ async fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
     }
 }
 
-async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>, meters: &Meters) {
+async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>, seen: (&Meters, &WriterProgress)) {
+    let (meters, progress) = seen;
     if batch.is_empty() {
         return;
     }
     let asks: Vec<&Ask> = batch.iter().map(|job| &job.ask).collect();
     let began = Instant::now();
+    progress.begin(&asks);
     let answers = committer.batch(&asks).await;
     meters.batch(began, &asks, &answers);
+    let is_progress = is_progress(&answers);
     for (job, answer) in batch.drain(..).zip(answers) {
         let _ = job.reply.send(answer);
     }
     committer.between();
+    progress.end(is_progress);
 }

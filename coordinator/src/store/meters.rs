@@ -1,11 +1,17 @@
 //! What the store's writers count, and how far a rebuild has come.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
-use super::ask::{Answered, Ask};
+use super::{
+    ask::{Answered, Ask},
+    progress::WriterProgress,
+};
 use crate::meter::{Histogram, HistogramView};
 
 /// Asks of one transaction.
@@ -20,6 +26,7 @@ pub(super) struct Meters {
     failed: AtomicU64,
     batch_asks: Histogram,
     batch_times: Histogram,
+    writers: Mutex<Vec<Arc<WriterProgress>>>,
 }
 
 /// What the store did since it was opened.
@@ -72,7 +79,20 @@ impl Meters {
             failed: AtomicU64::new(0),
             batch_asks: Histogram::new(&BATCH_BOUNDS, 1.0),
             batch_times: Histogram::of_times(),
+            writers: Mutex::default(),
         }
+    }
+
+    /// The progress of a further writer.
+    pub(super) fn add_writer(&self) -> Arc<WriterProgress> {
+        let progress = Arc::new(WriterProgress::default());
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&progress));
+        progress
+    }
+
+    /// The progress of every writer, in the order of their lanes.
+    pub(super) fn writers(&self) -> Vec<Arc<WriterProgress>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts a batch that began at `began` and is answered now.
@@ -80,7 +100,7 @@ impl Meters {
         self.batch_asks.add(asks.len() as u64);
         self.batch_times.add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
         for answer in answers {
-            if answer.is_fault() {
+            if answer.fault().is_some() {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }

@@ -1,38 +1,49 @@
 //! Brings a database to this build's schema, step by step, each in one transaction with the note
 //! that it was applied.
 
+use std::time::{Duration, Instant};
+
 use docket_schema::{ids::BlobHash, migrations::Migration};
 use sqlx::AssertSqlSafe;
 
 use super::{
     StoreError,
     conn::{Arg, Conn, Dialect},
-    fault::store_error,
+    fault::{Fault, fault, store_error},
+    postgres::advisory_locks::MIGRATION,
 };
 
 const DOING: &str = "migrating the schema";
+
+/// How long another coordinator's migration is waited for: one that fills a large index takes minutes.
+const OTHERS_MAX: Duration = Duration::from_secs(600);
 
 /// Applies what is missing. Coordinators that start together apply each step once.
 pub(super) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
     let dialect = conn.dialect();
     let sql_error = |source| store_error(dialect, DOING, source);
-    begin(conn, dialect).await.map_err(sql_error)?;
+    begin(conn).await.map_err(sql_error)?;
     let result = apply(conn, dialect, steps).await;
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
     conn.control(end).await.map_err(sql_error)?;
     result
 }
 
-async fn begin(conn: &mut Conn<'_>, dialect: Dialect) -> Result<(), sqlx::Error> {
-    match dialect {
-        Dialect::Sqlite => conn.run("BEGIN IMMEDIATE", Vec::new()).await?,
-        Dialect::Postgres => {
-            conn.control("BEGIN").await?;
-            // The transaction's, not the session's: a pooler has many. Any fixed number: what it names is "docket migrates".
-            conn.run("SELECT pg_advisory_xact_lock(723540)", Vec::new()).await?
-        }
+/// Begins the transaction that migrates. Where another coordinator is migrating, waits until it is done and says so.
+async fn begin(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+    let Conn::Postgres(_, through) = conn else {
+        return conn.run("BEGIN IMMEDIATE", Vec::new()).await.map(|_| ());
     };
-    Ok(())
+    let (begin, started) = (through.begin(), Instant::now());
+    loop {
+        conn.control(begin).await?;
+        let Err(error) = MIGRATION.acquire(conn).await else { return Ok(()) };
+        conn.control("ROLLBACK").await?;
+        if fault(Dialect::Postgres, &error) != Fault::Again || started.elapsed() > OTHERS_MAX {
+            return Err(error);
+        }
+        tracing::warn!("another coordinator is migrating the schema; this one waits until it is done");
+    }
 }
 
 async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Result<(), StoreError> {

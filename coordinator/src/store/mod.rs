@@ -29,6 +29,7 @@ mod overview;
 mod permits;
 mod plan;
 pub mod postgres;
+mod progress;
 mod read;
 mod read_blobs;
 mod read_flow;
@@ -54,6 +55,8 @@ pub use meters::{Rebuilding, StoreMeters};
 pub use outside::BlobsOutside;
 pub use overview::{OverviewRows, Overviews};
 pub use permits::Permitted;
+pub use progress::{WriterHealth, WriterStall};
+pub use read_flow::ASKED_OFTEN;
 pub use reports::{Reported, Reports};
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
@@ -250,13 +253,8 @@ pub enum Holding {
 /// Tasks by state, and workers.
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
-/// The queries that are asked again and again, whatever has ended: each scrape of `/metrics`, each autoscaler, each
-/// second. For the test that holds them to indexes of what has not.
-pub const ASKED_OFTEN: [&str; 5] =
-    [read_flow::COUNTS, read_flow::PARTS, read_flow::KEYS, read::WORKERS, inbox::WAITING];
-
 /// The store. Every method is durable when it answers, or has done nothing.
-pub trait Store: Archives + Overviews + Reports + Send + Sync + 'static {
+pub trait Store: Archives + Overviews + Reports + WriterHealth + Send + Sync + 'static {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 

@@ -13,9 +13,14 @@ use uuid::Uuid;
 use super::{
     StoreError,
     conn::{Arg, Db},
-    read::rows,
+    inbox,
+    read::{self, rows},
 };
 use crate::decide::{Waiting, WaitingPart};
+
+/// The queries that are sent again and again, whatever has ended: by each scrape of `/metrics`, each autoscaler, each
+/// second. For the test that holds them to indexes of what has not ended.
+pub const ASKED_OFTEN: [&str; 5] = [COUNTS, PARTS, KEYS, read::WORKERS, inbox::WAITING];
 
 /// Tasks that are counted as going before another, at most: beyond that the number says nothing more.
 const AHEAD_MAX: i64 = 1000;

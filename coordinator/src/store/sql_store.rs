@@ -41,10 +41,10 @@ use super::{
 /// A store on SQLite or PostgreSQL.
 pub struct SqlStore {
     pub(super) db: Db,
-    lanes: Mutex<Vec<mpsc::Sender<Job>>>,
+    pub(super) lanes: Mutex<Vec<mpsc::Sender<Job>>>,
     /// Each ends when its writer has.
-    writers: Mutex<Vec<oneshot::Receiver<()>>>,
-    meters: Arc<Meters>,
+    pub(super) writers: Mutex<Vec<oneshot::Receiver<()>>>,
+    pub(super) meters: Arc<Meters>,
     hints: Option<Arc<Hints>>,
     outside: Option<Outside>,
 }
@@ -445,21 +445,7 @@ impl Store for SqlStore {
     }
 
     fn close(&self) -> Answer<'_, ()> {
-        Box::pin(async move {
-            self.lanes.lock().expect("nobody panics while holding it").clear();
-            let writers = std::mem::take(&mut *self.writers.lock().expect("nobody panics while holding it"));
-            for writer in writers {
-                // The sender is dropped, never used.
-                let _ = writer.await;
-            }
-            match &self.db {
-                Db::Sqlite { pool, scans } => {
-                    scans.close();
-                    pool.close().await;
-                }
-                Db::Postgres { pool, .. } => pool.close().await,
-            }
-        })
+        Box::pin(self.end())
     }
 }
 

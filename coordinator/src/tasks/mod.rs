@@ -1,6 +1,6 @@
 //! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
 //! whose time has come, makes tasks of what stands in the inbox, fires schedules, wakes those who wait for either,
-//! learns of tokens that others revoked, tells people and programs elsewhere what needs them, writes down which calls were refused, and archives what is old.
+//! learns of tokens that others revoked, tells people and programs elsewhere what needs them, writes down which calls were refused, archives what is old, and says when the store's writer is stuck.
 //!
 //! Every task here is idempotent: any number of coordinators may run them on one store at a time. Those that look
 //! after the store as a whole do so under a term (`term.rs`), to spare the others the same work.
@@ -17,6 +17,7 @@ mod schedules;
 mod term;
 mod tokens;
 mod wake;
+mod writer_watch;
 
 pub(crate) use archiver::archive_old;
 #[cfg(test)]
@@ -34,3 +35,4 @@ pub(crate) use term::{Lead, Office, follow_clock, keep_term, set_clock};
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
 pub(crate) use wake::jittered;
+pub(crate) use writer_watch::watch_writers;

@@ -179,8 +179,9 @@ pub(crate) async fn open_store(cx: &Context) -> Outcome<Arc<dyn Store>> {
 
 async fn postgres_at(address: &str) -> Outcome<SqlStore> {
     match postgres::open(address).await {
-        // The store's own words promise to try again; a command that only begins does not.
-        Err(error @ StoreError::Unavailable { .. }) => {
+        // The store's own words promise to try again; a command that only begins does not. A server that has answered
+        // says itself what is wrong.
+        Err(error @ StoreError::Unavailable { .. }) if !error.is_from_database() => {
             // What stands before the last @ may hold a password.
             let place = address.split_once("://").map_or(address, |(_, place)| place);
             let place = place.rsplit_once('@').map_or(place, |(_, place)| place);

@@ -129,6 +129,21 @@ impl Served {
     }
 }
 
+/// Starts to serve, which may wait for a database; `None` where a signal ends it before it serves.
+pub(crate) async fn start_unless_stopped(
+    cx: &mut Context,
+    args: &ServerArgs,
+    stop: &Stop,
+) -> Outcome<Option<Served>> {
+    tokio::select! {
+        served = Box::pin(Served::start(cx, args)) => served.map(Some),
+        () = stop.drain.cancelled() => {
+            display::note("asked to end before it served: nothing was begun");
+            Ok(None)
+        }
+    }
+}
+
 /// Takes the home's lock, or says who has it.
 pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
     if let Some(lock) = cx.home.lock()? {
@@ -180,7 +195,7 @@ pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let stop = Stop::listen()?;
-    let served = Served::start(&mut cx, &args.server).await?;
+    let Some(served) = start_unless_stopped(&mut cx, &args.server, &stop).await? else { return Ok(Exit::Ok) };
     announce(&cx, &served, 0);
     let client = Client::new(served.address(), cx.home.token()?)?;
     let telemetry = Telemetry::start(&cx, &client)?;

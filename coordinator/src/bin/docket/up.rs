@@ -8,7 +8,7 @@ use crate::{
     deliverer, display,
     fail::{Exit, Outcome},
     logging, predecessor,
-    serve::{self, Served, ServerArgs},
+    serve::{self, ServerArgs},
     signals::Stop,
     supervise,
     telemetry::Telemetry,
@@ -37,7 +37,9 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let stop = Stop::listen()?;
     args.worker.lay_over(&mut cx.config);
-    let served = Served::start(&mut cx, &args.server).await?;
+    let Some(served) = serve::start_unless_stopped(&mut cx, &args.server, &stop).await? else {
+        return Ok(Exit::Ok);
+    };
     let token = cx.home.token()?;
     let job =
         supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());

@@ -2,7 +2,7 @@
 
 use docket_schema::ids::{BlobHash, IncarnationId, StreamId, SystemTopic, TaskId};
 
-use super::{append, archive, command, depend, import, inbox, lease, submit};
+use super::{append, archive, command, depend, import, inbox, lease, running, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -15,6 +15,9 @@ pub(in crate::store) async fn plan_batch(
     conn: &mut Conn<'_>,
     asks: &[&Ask],
 ) -> Result<Vec<Answered>, LoadError> {
+    if asks.iter().any(|ask| matches!(ask, Ask::Lease { .. })) {
+        running::prepare_limits(desk, conn).await?;
+    }
     load(desk, conn, asks).await?;
     let mut answers = Vec::with_capacity(asks.len());
     for ask in asks {

@@ -3,7 +3,7 @@
 //!
 //! Flows are found by jumping over the index from each to the next, so what a worker does not serve costs it one step
 //! a flow, however many tasks wait there. What runs is read only where a choice depends on it. Where limits are set
-//! PostgreSQL's coordinators choose one after the other, by a lock that the transaction holds.
+//! PostgreSQL's coordinators choose one after the other, by a lock that the transaction holds (`running.rs`).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,11 +13,12 @@ use std::{
 use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
-    task::{Concurrency, Flow, TaskState},
+    task::{Concurrency, Flow},
     wire::LeaseRequest,
 };
 use uuid::Uuid;
 
+use super::running::count_running;
 use crate::{
     decide::{self, Candidate, FlowHead, Running},
     store::{
@@ -130,7 +131,7 @@ async fn choose_of(
     let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
         // Nothing is read of flows whose queue is full.
-        let running = read_running(desk, conn, true).await?;
+        let running = count_running(desk, conn, true).await?;
         flows
             .retain(|(flow, _)| limit_of(queues, flow).is_none_or(|max| running.of_queue(&flow.queue) < max));
         looking.running = Some((running, Read::Limits));
@@ -190,7 +191,7 @@ async fn look_at(
         if running.as_ref().is_none_or(|(_, read)| *read < wants) {
             let mut counted = match wants {
                 Read::Nothing => Running::default(),
-                Read::Running | Read::Limits => read_running(desk, conn, wants == Read::Limits).await?,
+                Read::Running | Read::Limits => count_running(desk, conn, wants == Read::Limits).await?,
             };
             for (flow, shared) in &chosen.taken {
                 counted.add(flow, shared.as_ref(), now);
@@ -324,7 +325,7 @@ async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), LoadE
     Ok((queues, spent))
 }
 
-fn flow_of(text: &str) -> Result<Flow, StoreError> {
+pub(super) fn flow_of(text: &str) -> Result<Flow, StoreError> {
     text.parse().map_err(|_| corrupt(format!("a flow `{text}`")))
 }
 
@@ -397,39 +398,14 @@ fn candidate(row: &mut Row) -> Result<Candidate, StoreError> {
         rank: row.int(1)?,
         priority: i16::try_from(row.int(2)?).map_err(|_| corrupt("a priority".to_owned()))?,
         available_at: Timestamp(row.int(3)?),
-        concurrency: concurrency(row, 4)?,
+        concurrency: read_concurrency(row, 4)?,
     })
 }
 
 /// The key at this place of a row and, behind it, how many may run.
-fn concurrency(row: &mut Row, at: usize) -> Result<Option<Concurrency>, StoreError> {
+pub(super) fn read_concurrency(row: &mut Row, at: usize) -> Result<Option<Concurrency>, StoreError> {
     let max = row.int_or_null(at + 1)?.and_then(|max| u32::try_from(max).ok());
     Ok(row.text_or_null(at)?.zip(max).map(|(key, max)| Concurrency { key, max }))
-}
-
-/// What runs: as the database has it, and as this batch changes it.
-async fn read_running(desk: &Desk, conn: &mut Conn<'_>, limited: bool) -> Result<Running, LoadError> {
-    if limited && conn.dialect() == Dialect::Postgres {
-        // Any fixed number: what it names is "docket chooses under a limit". What another coordinator leased under it
-        // is committed before this one counts.
-        conn.run("SELECT pg_advisory_xact_lock(723541)", Vec::new()).await?;
-    }
-    let mut running = Running::default();
-    let sql =
-        "SELECT id, flow, concurrency_key, concurrency_max, leased_at FROM tasks WHERE state = 'running'";
-    for mut row in conn.rows(sql, Vec::new()).await? {
-        let id = TaskId(Uuid::from_bytes(row.fixed(0)?));
-        if !desk.staged.tasks.contains_key(&id) {
-            let shared = concurrency(&mut row, 2)?;
-            running.add(&flow_of(&row.text(1)?)?, shared.as_ref(), Timestamp(row.int(4)?));
-        }
-    }
-    let changed = desk.staged.tasks.keys().filter_map(|id| desk.tasks.get(id));
-    for (record, _) in changed.filter(|(record, _)| record.state == TaskState::Running) {
-        let shared = record.spec.conditions.concurrency.as_ref();
-        running.add(&Flow::of(&record.spec), shared, record.leased_at.unwrap_or_default());
-    }
-    Ok(running)
 }
 
 #[cfg(test)]

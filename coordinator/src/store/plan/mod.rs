@@ -11,6 +11,8 @@ mod depend;
 mod import;
 mod inbox;
 mod lease;
+mod running;
 mod submit;
 
 pub(super) use batch::plan_batch;
+pub(super) use running::RunningTask;

@@ -9,10 +9,11 @@ use std::{
 };
 
 use sqlx::{
-    PgPool,
+    AssertSqlSafe, PgPool,
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
+use super::advisory_locks::LISTENING;
 use crate::store::{
     StoreError,
     conn::{Conn, Dialect, Through},
@@ -113,8 +114,7 @@ impl Hints {
         listener.ignore_pool_close_event(true);
         // Whoever listens again must look again, and so must know.
         listener.eager_reconnect(false);
-        // Held while the session lasts: what is counted. Any fixed number.
-        sqlx::raw_sql("SELECT pg_advisory_lock_shared(723541)").execute(&mut listener).await?;
+        sqlx::raw_sql(AssertSqlSafe(LISTENING.hold_sql())).execute(&mut listener).await?;
         listener.listen_all([WORK, LEASES, DUE, HERE]).await?;
         sqlx::raw_sql("NOTIFY docket_here").execute(&mut listener).await?;
         Ok(listener)
@@ -126,11 +126,11 @@ impl Hints {
     /// The database does not answer.
     pub async fn count(&self) -> Result<bool, StoreError> {
         let failed = |source| store_error(Dialect::Postgres, "counting coordinators", source);
-        let sql = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
-                   WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = 723541 AND l.objsubid = 1 \
-                   AND d.datname = current_database()";
         let mut conn = self.readers.acquire().await.map_err(failed)?;
-        let rows = Conn::Postgres(&mut conn, self.through).rows(sql, Vec::new()).await.map_err(failed)?;
+        let rows = Conn::Postgres(&mut conn, self.through)
+            .rows(&LISTENING.count_sql(), Vec::new())
+            .await
+            .map_err(failed)?;
         let others = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0) > 1;
         self.others.store(others, Ordering::Relaxed);
         Ok(others)

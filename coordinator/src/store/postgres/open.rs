@@ -39,6 +39,10 @@ const STATEMENTS: usize = 400;
 /// How long a reader waits for a connection, also while the server starts again.
 const READER_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a statement waits for a lock that another session holds. A lock that is never given back then becomes an
+/// error that is logged and answered, instead of silence; waiting longer is a decision of the caller.
+const LOCK_TIMEOUT: &str = "4s";
+
 /// Oldest server: `pg_current_xact_id` and `xid8` are from 13, 14 is the oldest that is maintained.
 const SERVER_MIN: i64 = 140_000;
 
@@ -58,8 +62,11 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         .application_name("docket")
         .disable_statement_logging();
     let options = match through {
-        Through::Server => options
-            .options([("default_transaction_isolation", "read committed"), ("synchronous_commit", "on")]),
+        Through::Server => options.options([
+            ("default_transaction_isolation", "read committed"),
+            ("synchronous_commit", "on"),
+            ("lock_timeout", LOCK_TIMEOUT),
+        ]),
         // A pooler refuses what it would have to remember for a session.
         Through::Pooler => options.extra_float_digits(None),
     };
@@ -74,6 +81,7 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let offset = position_offset(&mut conn).await.map_err(|error| match error {
         LoadError::Sql(source) => sql_error(source),
         LoadError::Store(error) => error,
+        LoadError::LimitsUnexpected => unreachable!("no task is chosen while a database is opened"),
     })?;
     let readers = PgPoolOptions::new()
         .max_connections(READERS)

@@ -4,14 +4,21 @@
 //! one round trip, one commit. Whatever that statement did not write, and every refusal, is decided
 //! again with the rows locked; so are commands.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use docket_schema::ids::EventHash;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
+use super::{
+    quick::{is_quick, is_quick_submit},
+    statement::{Statement, fenced_append, statements, submission},
+};
 use crate::store::{
-    Condition, NewTask, StoreError,
-    ask::{Answered, Ask},
+    StoreError,
+    ask::{Answered, Ask, now_of},
     conn::{Arg, Conn, Dialect, Row, Through},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
@@ -19,10 +26,9 @@ use crate::store::{
     lone::run_lone,
     lookout::{Lookout, News},
     plan::plan_batch,
+    progress::{LOCK_HELD, UNREACHABLE, WriterProgress},
     write::{POSITION_BITS, int},
 };
-
-use super::statement::{Statement, fenced_append, statements, submission};
 
 /// How long a server that went away is waited for.
 const AWAY_MAX: Duration = Duration::from_secs(10);
@@ -32,6 +38,10 @@ const AWAY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a transaction that lost against another is repeated.
 const CONFLICTS_MAX: u32 = 20;
+
+/// How long a lock that another session holds is waited for, over all tries; each ends with the session's
+/// `lock_timeout`.
+const LOCKED_MAX: Duration = Duration::from_secs(30);
 
 /// Events of one transaction, at most: what a position can count.
 const EVENTS_MAX: usize = 1 << POSITION_BITS;
@@ -45,7 +55,10 @@ pub(super) struct PgWriter {
     /// From where on to look for tasks, for the writer that leases.
     lookout: Lookout,
     leases: bool,
+    /// A choice under limits is expected in the next transaction that leases.
+    expects_limits: bool,
     news: News,
+    progress: Arc<WriterProgress>,
     /// Heads as this coordinator last saw them; others may have moved them since.
     heads: Desk,
     /// A commit whose answer was lost.
@@ -78,7 +91,9 @@ impl PgWriter {
             ids: 0..0,
             lookout: Lookout::default(),
             leases: true,
+            expects_limits: false,
             news: News::default(),
+            progress: Arc::default(),
             heads: Desk::optimistic(Dialect::Postgres),
             in_doubt: None,
         }
@@ -107,13 +122,22 @@ impl PgWriter {
                 Ok(answers) => return Ok(answers),
                 Err(error) => error,
             };
+            self.note_obstacle(&error);
             self.give_up().await;
             let source = match error {
                 LoadError::Store(error) => return Err(error),
+                LoadError::LimitsUnexpected => {
+                    self.expects_limits = true;
+                    continue;
+                }
                 LoadError::Sql(source) => source,
             };
             match fault(Dialect::Postgres, &source) {
-                Fault::Again | Fault::Stale if conflicts < CONFLICTS_MAX => conflicts += 1,
+                Fault::Again | Fault::Stale
+                    if conflicts < CONFLICTS_MAX && started.elapsed() < LOCKED_MAX =>
+                {
+                    conflicts += 1;
+                }
                 Fault::Away if started.elapsed() < AWAY_MAX => {
                     self.conn = None;
                     tokio::time::sleep(AWAY_PAUSE).await;
@@ -123,6 +147,17 @@ impl PgWriter {
                     return Err(store_error(Dialect::Postgres, doing, source));
                 }
             }
+        }
+    }
+
+    /// Notes what kept a try from writing, where another one may help.
+    fn note_obstacle(&self, error: &LoadError) {
+        let LoadError::Sql(source) = error else { return };
+        let found = fault(Dialect::Postgres, source);
+        if found == Fault::Again {
+            self.progress.note_obstacle(LOCK_HELD);
+        } else if found == Fault::Away {
+            self.progress.note_obstacle(UNREACHABLE);
         }
     }
 
@@ -175,6 +210,7 @@ impl PgWriter {
             return Ok(answers);
         }
         let (offset, ids, begin) = (self.offset, self.ids.clone(), self.through.begin());
+        let expects_limits = self.expects_limits;
         let mut lookout = std::mem::take(&mut self.lookout);
         if self.leases {
             self.news.hear(&mut lookout);
@@ -183,6 +219,7 @@ impl PgWriter {
         conn.control(begin).await?;
         let mut desk = Desk::new(Dialect::Postgres, ids);
         desk.begin(now_of(asks));
+        desk.leasing.expects_limits = expects_limits;
         desk.lookout = lookout;
         let mut answers = match asks {
             [ask] if ask.is_lone() => vec![run_lone(&mut conn, ask).await?],
@@ -207,6 +244,9 @@ impl PgWriter {
             xid = Some(one_row(rows)?.int(0)?);
         }
         self.ids = desk.ids_left();
+        if desk.leasing.requests > 0 {
+            self.expects_limits = desk.leasing.meets_limits;
+        }
         if let Some(xid) = xid {
             for answer in &mut answers {
                 answer.place(self.first_position(xid));
@@ -276,7 +316,8 @@ impl PgWriter {
             Ok(answers) => answers,
             // Whatever it was, the locked way meets it again and says what it is. Tasks that are there after all are
             // known there by their ids.
-            Err(_) => {
+            Err(error) => {
+                self.note_obstacle(&error);
                 self.give_up().await;
                 None
             }
@@ -353,7 +394,8 @@ impl PgWriter {
         match self.optimistic(asks).await {
             Ok(answers) => answers,
             // Whatever it was, the locked way meets it again and says what it is.
-            Err(_) => {
+            Err(error) => {
+                self.note_obstacle(&error);
                 self.give_up().await;
                 asks.iter().map(|_| None).collect()
             }
@@ -390,51 +432,12 @@ fn one_row(rows: Vec<Row>) -> Result<Row, sqlx::Error> {
     rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }
 
-fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
-    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
-}
-
-/// New tasks that stand on nothing but their blobs.
-fn is_quick_submit(ask: &Ask) -> bool {
-    let stands_alone = |task: &NewTask| task.fork.is_none() && task.spec.conditions.after.is_empty();
-    matches!(ask, Ask::Submit { tasks, .. } if tasks.iter().all(stands_alone))
-}
-
-/// Appends that may be sent twice without harm, and that need nothing but heads and events.
-fn is_quick(ask: &Ask) -> bool {
-    match ask {
-        Ask::Append(ask) => {
-            let repeats = match ask.condition {
-                Condition::Holder(..) | Condition::Expected(_) => true,
-                Condition::AtHead => false,
-            };
-            repeats && ask.blobs.is_empty() && ask.names.is_empty()
-        }
-        Ask::Command(_)
-        | Ask::Submit { .. }
-        | Ask::Lease { .. }
-        | Ask::Heartbeat { .. }
-        | Ask::PutBlobs { .. }
-        | Ask::TouchBlobs { .. }
-        | Ask::Import(_)
-        | Ask::Remove(_)
-        | Ask::Restore(_)
-        | Ask::Term(_)
-        | Ask::DropBlobs { .. }
-        | Ask::DrainWorker { .. }
-        | Ask::TakeInbox { .. }
-        | Ask::ActInbox { .. }
-        | Ask::Permit(_)
-        | Ask::CallEnded { .. }
-        | Ask::Reserve { .. }
-        | Ask::CountBatch { .. }
-        | Ask::Secret { .. }
-        | Ask::Rebuild(_) => false,
-    }
-}
-
 impl Committer for PgWriter {
     const HAS_A_THREAD: bool = false;
+
+    fn report_to(&mut self, progress: Arc<WriterProgress>) {
+        self.progress = progress;
+    }
 
     async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
         let mut answers: Vec<Option<Answered>> = asks.iter().map(|_| None).collect();

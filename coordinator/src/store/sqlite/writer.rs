@@ -2,20 +2,24 @@
 //! statements still carry the fence, so that a second process on the same file is noticed and not
 //! overwritten. It has a thread to itself, which its statements may block.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rusqlite::Connection;
 
 use super::{checkpoint::Checkpointer, direct, open::unopened};
 use crate::store::{
     StoreError,
-    ask::{Answered, Ask},
+    ask::{Answered, Ask, now_of},
     conn::{Conn, Dialect},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
     plan::plan_batch,
+    progress::{LOCK_HELD, WriterProgress},
     write::{named_blobs_are_there, writes},
 };
 
@@ -33,12 +37,13 @@ pub(super) struct SqliteWriter {
     desk: Desk,
     next_position: u64,
     checkpointer: Checkpointer,
+    progress: Arc<WriterProgress>,
 }
 
 impl SqliteWriter {
     pub(super) async fn new(conn: Connection, checkpointer: Checkpointer) -> Result<Self, StoreError> {
-        let mut writer =
-            Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1, checkpointer };
+        let desk = Desk::new(Dialect::Sqlite, 0..0);
+        let mut writer = Self { conn, desk, next_position: 1, checkpointer, progress: Arc::default() };
         writer.forget().await.map_err(unopened)?;
         Ok(writer)
     }
@@ -65,6 +70,7 @@ impl SqliteWriter {
                     self.desk.clear();
                     return Err(error);
                 }
+                Err(LoadError::LimitsUnexpected) => unreachable!("only PostgreSQL has a lock for limits"),
                 Err(LoadError::Sql(source)) => source,
             };
             // Not every error ends a transaction by itself.
@@ -73,6 +79,7 @@ impl SqliteWriter {
             let fault = fault(Dialect::Sqlite, &source);
             let hopeless = match fault {
                 Fault::Again => {
+                    self.progress.note_obstacle(LOCK_HELD);
                     std::thread::sleep(BUSY_PAUSE);
                     started.elapsed() > BUSY_MAX
                 }
@@ -122,13 +129,12 @@ impl SqliteWriter {
     }
 }
 
-/// The latest time that any of the asks names.
-pub(in crate::store) fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
-    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
-}
-
 impl Committer for SqliteWriter {
     const HAS_A_THREAD: bool = true;
+
+    fn report_to(&mut self, progress: Arc<WriterProgress>) {
+        self.progress = progress;
+    }
 
     async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
         let error = match self.attempt(asks).await {
@@ -176,8 +182,12 @@ impl Committer for SqliteWriter {
             let _ = Conn::Direct(&mut self.conn).run("ROLLBACK", Vec::new()).await;
             match error {
                 LoadError::Store(error) => return ask.failed(error),
+                LoadError::LimitsUnexpected => unreachable!("only PostgreSQL has a lock for limits"),
                 LoadError::Sql(source) => {
                     let busy = fault(Dialect::Sqlite, &source) == Fault::Again;
+                    if busy {
+                        self.progress.note_obstacle(LOCK_HELD);
+                    }
                     if !busy || started.elapsed() > BUSY_MAX {
                         return ask.failed(store_error(Dialect::Sqlite, ask.doing(), source));
                     }

@@ -1,0 +1,86 @@
+//! Every advisory lock that docket takes in PostgreSQL, each with its own number and its purpose.
+//!
+//! The server knows such a lock by its number alone. A number with two purposes is a deadlock that the server does not
+//! detect: a transaction waits for a session that keeps the lock until its process ends. So no other file names a
+//! number or one of the functions; a tidy test reads this table and holds the workspace to that.
+//!
+//! Invariants: numbers are distinct. A transaction waits only for a [`TransactionLock`], which ends with the
+//! transaction that has it. A [`SessionLock`] is held shared by every session that wants it and is never requested
+//! exclusively, so taking it never waits either: it is there to be counted.
+
+use crate::store::conn::{Conn, Dialect};
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LockEntry {
+    number: i64,
+    purpose: &'static str,
+}
+
+/// A lock of which one transaction at a time is the holder, until it ends. Works through a pooler as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) struct TransactionLock(LockEntry);
+
+/// A lock that many sessions hold together, each until it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) struct SessionLock(LockEntry);
+
+/// One coordinator at a time brings the schema up to date.
+pub(in crate::store) const MIGRATION: TransactionLock =
+    TransactionLock(LockEntry { number: 723_540, purpose: "one coordinator at a time migrates the schema" });
+
+/// Coordinators choose tasks under limits one after the other: each counts what the one before it leased.
+pub(in crate::store) const LIMITED_CHOICE: TransactionLock = TransactionLock(LockEntry {
+    number: 723_541,
+    purpose: "one coordinator at a time chooses tasks under limits",
+});
+
+/// A coordinator listens for hints of the others.
+pub(in crate::store) const LISTENING: SessionLock =
+    SessionLock(LockEntry { number: 723_542, purpose: "a coordinator listens for hints" });
+
+impl TransactionLock {
+    /// Waits until the transaction under way on `conn` has the lock. SQLite has one writer and needs none.
+    pub(in crate::store) async fn acquire(self, conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+        match conn.dialect() {
+            Dialect::Sqlite => Ok(()),
+            Dialect::Postgres => conn.run(&self.acquire_sql(), Vec::new()).await.map(|_| ()),
+        }
+    }
+
+    /// The purpose comes along as a comment, for people who look at what the server's sessions wait for.
+    fn acquire_sql(self) -> String {
+        let LockEntry { number, purpose } = self.0;
+        format!("SELECT pg_advisory_xact_lock({number}) /* {purpose} */")
+    }
+}
+
+impl SessionLock {
+    /// Takes the lock for as long as the session lasts.
+    pub(in crate::store) fn hold_sql(self) -> String {
+        let LockEntry { number, purpose } = self.0;
+        format!("SELECT pg_advisory_lock_shared({number}) /* {purpose} */")
+    }
+
+    /// Counts the sessions of this database that hold the lock.
+    pub(in crate::store) fn count_sql(self) -> String {
+        format!(
+            "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+             WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = {} AND l.objsubid = 1 \
+             AND d.datname = current_database()",
+            self.0.number
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lock_has_its_own_number() {
+        let mut numbers = [MIGRATION.0, LIMITED_CHOICE.0, LISTENING.0].map(|entry| entry.number);
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    }
+}
