@@ -1,5 +1,5 @@
-//! Whether the process answers, and whether its store does. Open to whoever reaches the port:
-//! probes have no token, and the answers say nothing else.
+//! Whether the process answers, and whether its store does. Open to everyone who reaches the port:
+//! probes have no token, and the answers say nothing else but that the clock was stepped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 const STORE_ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) async fn healthz(_: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
-    json(&Health { status: "ok".to_owned() })
+    json(&Health { status: "ok".to_owned(), clock: None })
 }
 
 pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
@@ -33,5 +33,7 @@ pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Ref
     if api.shutdown.is_cancelled() {
         return Err(Refusal::new(ProblemCode::Unavailable, "the coordinator is shutting down"));
     }
-    json(&Health { status: "ok".to_owned() })
+    // A step is a fact to look into, and is dealt with: it makes no coordinator unready.
+    let clock = Some(api.clock.health()).filter(|clock| clock.steps > 0);
+    json(&Health { status: "ok".to_owned(), clock })
 }

@@ -10,6 +10,7 @@ fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
         for jitter in [0, 1, u64::MAX / 2, u64::MAX] {
             let delay = backoff.delay_ms(failures, jitter);
             assert!(delay >= centre * 3 / 4 && delay < centre * 5 / 4, "{failures}: {delay}");
+            assert!(delay <= backoff.longest_ms());
         }
     }
     assert_eq!(Backoff { base_ms: 0, max_ms: 0 }.delay_ms(1, 7), 0);
