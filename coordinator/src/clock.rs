@@ -1,23 +1,88 @@
 //! The coordinator's one source of time, ids and randomness. Everything below it takes them as
 //! parameters, so that decisions can be repeated and tests can say what time it is.
+//!
+//! # How time is followed
+//! Deadlines, schedules and `recorded_at` are instants, so the clock must agree with the world; leases measure how long
+//! something was silent, so it must never leap because a machine's clock was set. Both hold by these rules:
+//!
+//! 1. Between two observations of its source the time is what the machine counts since it booted (`CLOCK_BOOTTIME`,
+//!    which no one can set and which counts suspend; `CLOCK_MONOTONIC` where there is none).
+//! 2. The source is this machine's wall clock on SQLite, and the database's time on PostgreSQL, so that coordinators of
+//!    one database agree whatever their machines say. It is observed every few seconds (`tasks/follow.rs`).
+//! 3. A source that is at most a second off is slewed to: time runs a tenth faster or slower until it agrees, and never
+//!    backwards.
+//! 4. A source that is further off has been stepped. The step is logged, counted for `/readyz` and `docket doctor`, and
+//!    followed only when it has held for ten seconds, in either direction. One that is undone before then changes nothing.
+//! 5. When a step is followed, time leaps with it at once; holding it back would stop retries and schedules for as long
+//!    as the step was. Every lease then gets its whole time again, and none is ended for that time (`tasks/term.rs`).
+//! 6. Whatever another clock may have written is believed only within its longest length: a term, a lease, a retry's
+//!    wait, a provider's next free moment, a schedule's last firing.
+//!
+//! # What that means for recorded times
+//! `recorded_at` rises within a stream while clocks differ by less than two seconds (`store/desk.rs`), which hides the
+//! differences between coordinators. After a followed step backwards it goes back with the clock. Nothing orders by it:
+//! streams are ordered by seq, the log by position, and cursors are positions. Ids (UUIDv7) take the machine's wall
+//! clock, but never go back within a process; nothing reads a time from them. Reports count an event in the hour it bears.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+mod followed;
 
-use docket_schema::ids::Timestamp;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use docket_schema::{ids::Timestamp, wire::ClockHealth};
+use nix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-/// Longest question, in microseconds, whose answer says what time it is elsewhere: half of it is the error.
-const QUESTION_MAX: i64 = 1_000_000;
+pub(crate) use followed::ObservedChange;
+use followed::{FollowedTime, HOLD_US};
 
-/// Wall time that never goes backwards within a process: a stepped clock must not order events
-/// against their sequence. Coordinators of one database take its time, for each writes deadlines that another reads.
+/// Longest question, in microseconds, whose answer says what time it is elsewhere: half of it is the error.
+const QUESTION_MAX_US: i64 = 1_000_000;
+
+/// How long a step must hold before it is followed, in milliseconds.
+pub(crate) const STEP_HOLD_MS: u64 = HOLD_US.unsigned_abs() / 1000;
+
+/// Microseconds since the machine booted, suspend included: the difference of two is how long something took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Elapsed(pub(crate) i64);
+
+impl Elapsed {
+    /// Now.
+    pub(crate) fn now() -> Self {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_MONOTONIC;
+        let read = clock_gettime(COUNTS_SUSPEND).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
+        let read = read.expect("every system that docket runs on counts the time since it booted");
+        Self(read.tv_sec().saturating_mul(1_000_000).saturating_add(read.tv_nsec() / 1000))
+    }
+
+    /// This moment, `ms` milliseconds later.
+    pub(crate) const fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
+    }
+}
+
+/// The time as this coordinator follows it: see the module.
 #[derive(Debug, Default)]
 pub struct Clock {
-    last: AtomicI64,
-    /// What the machine's clock is behind the one that is followed, in microseconds.
-    behind: AtomicI64,
-    /// What this machine's clock is ahead: tests have machines that are wrong.
+    state: Mutex<ClockState>,
+    /// How far this machine's wall clock is ahead, in microseconds: tests have machines that are wrong.
     ahead: i64,
+}
+
+#[derive(Debug, Default)]
+struct ClockState {
+    time: Option<FollowedTime>,
+    /// Whether a source elsewhere was asked, and is the one that is followed.
+    is_shared: bool,
+}
+
+impl ClockState {
+    /// The time, which begins with the wall clock's where nothing was observed before.
+    fn time(&mut self, now: Elapsed, wall: impl FnOnce() -> Timestamp) -> &mut FollowedTime {
+        self.time.get_or_insert_with(|| FollowedTime::starting_at(now, wall()))
+    }
 }
 
 impl Clock {
@@ -28,31 +93,105 @@ impl Clock {
 
     /// The clock of a machine whose own is wrong by so many microseconds: for tests.
     pub const fn on_a_machine_ahead(ahead: i64) -> Self {
-        Self { last: AtomicI64::new(0), behind: AtomicI64::new(0), ahead }
+        Self { state: Mutex::new(ClockState { time: None, is_shared: false }), ahead }
     }
 
-    /// What this machine says, whatever is followed.
-    pub(crate) fn of_this_machine(&self) -> Timestamp {
+    /// What this machine's wall clock says, whatever is followed.
+    fn wall(&self) -> Timestamp {
         #[expect(clippy::disallowed_methods, reason = "this is the one generator of time here")]
         let now = chrono::Utc::now().timestamp_micros();
         Timestamp(now.saturating_add(self.ahead))
     }
 
-    /// Follows another clock, which said `theirs` between `asked` and now by this machine's. It is asked before
-    /// anybody is told a time, so that none was told that is still to come.
-    pub(crate) fn follow(&self, asked: Timestamp, theirs: Timestamp) {
-        let took = self.of_this_machine().0.saturating_sub(asked.0);
-        if (0..=QUESTION_MAX).contains(&took) {
-            self.behind.store(theirs.0.saturating_sub(asked.0 + took / 2), Ordering::Relaxed);
-        }
+    fn state(&self) -> MutexGuard<'_, ClockState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Now.
     pub fn now(&self) -> Timestamp {
-        let now = self.of_this_machine().0.saturating_add(self.behind.load(Ordering::Relaxed));
-        let last = self.last.fetch_max(now, Ordering::Relaxed);
-        Timestamp(now.max(last))
+        let mut state = self.state();
+        let now = Elapsed::now();
+        state.time(now, || self.wall()).read(now)
     }
+
+    /// The earliest time that this clock has shown within the last `ms`, as far as this process knows: what was written
+    /// since then bears no earlier one, also where a step was followed meanwhile.
+    pub fn ago(&self, ms: u64) -> Timestamp {
+        let mut state = self.state();
+        let now = Elapsed::now();
+        state.time(now, || self.wall()).ago(now, ms)
+    }
+
+    /// Observes this machine's wall clock.
+    pub(crate) fn observe_wall(&self) -> ObservedChange {
+        let mut state = self.state();
+        let now = Elapsed::now();
+        let wall = self.wall();
+        let change = state.time(now, || wall).observe(now, now, wall);
+        drop(state);
+        log_change(change, "this machine's");
+        change
+    }
+
+    /// Observes another clock, which was asked at `asked` and said `theirs`. `None` where the answer took so long that
+    /// it says nothing. The first answer is believed at once: it is given before anything is served.
+    pub(crate) fn observe_answer(&self, asked: Elapsed, theirs: Timestamp) -> Option<ObservedChange> {
+        let mut state = self.state();
+        let now = Elapsed::now();
+        let took = now.0.saturating_sub(asked.0);
+        let at = Elapsed(asked.0 + took / 2);
+        if !state.is_shared {
+            (state.time, state.is_shared) = (Some(FollowedTime::starting_at(at, theirs)), true);
+            return Some(ObservedChange::Steady);
+        }
+        if took > QUESTION_MAX_US {
+            return None;
+        }
+        let change = state.time(now, || theirs).observe(now, at, theirs);
+        drop(state);
+        log_change(change, "the database's");
+        Some(change)
+    }
+
+    /// How many steps were followed until now.
+    pub(crate) fn followed_steps(&self) -> u64 {
+        self.state().time.as_ref().map_or(0, FollowedTime::followed_steps)
+    }
+
+    /// The steps of the source that this process has seen.
+    pub(crate) fn health(&self) -> ClockHealth {
+        self.state().time.as_ref().map(FollowedTime::health).unwrap_or_default()
+    }
+}
+
+/// Says once of each step that it was seen, and once what came of it.
+fn log_change(change: ObservedChange, whose: &str) {
+    match change {
+        ObservedChange::Steady | ObservedChange::StepHeld(_) => {}
+        ObservedChange::StepSeen(by) => tracing::warn!(
+            by_ms = by / 1000,
+            "{whose} clock jumped {}; it is followed if that holds for {} s",
+            describe_step(by),
+            STEP_HOLD_MS / 1000
+        ),
+        ObservedChange::StepGone(by) => tracing::warn!(
+            by_ms = by / 1000,
+            "{whose} clock, which had jumped {}, is right again; it was not followed",
+            describe_step(by)
+        ),
+        ObservedChange::StepFollowed(by) => tracing::warn!(
+            by_ms = by / 1000,
+            "{whose} clock jumped {} and stayed there: it is followed now, and leases get their whole time again",
+            describe_step(by)
+        ),
+    }
+}
+
+/// A step in words: how far, and in which direction.
+fn describe_step(by_us: i64) -> String {
+    let direction = if by_us < 0 { "back" } else { "ahead" };
+    let ms = by_us.unsigned_abs() / 1000;
+    format!("{}.{:03} s {direction}", ms / 1000, ms % 1000)
 }
 
 /// A new id: UUIDv7, so that ids sort by when they were made.
@@ -78,14 +217,32 @@ mod tests {
     const AN_HOUR_US: i64 = 3_600_000_000;
 
     #[test]
-    fn a_wrong_clock_follows_another_unless_the_answer_took_too_long() {
+    fn wrong_clock_follows_the_database_s_from_the_first_answer_on() {
         let (right, wrong) = (Clock::new(), Clock::on_a_machine_ahead(AN_HOUR_US));
-        let asked = wrong.of_this_machine();
-        let long_ago = Timestamp(asked.0 - QUESTION_MAX - 1);
-        wrong.follow(long_ago, right.now());
-        assert_eq!(wrong.behind.load(Ordering::Relaxed), 0, "who answers late says nothing");
-        wrong.follow(asked, right.now());
+        assert!(wrong.now().0 - right.now().0 > AN_HOUR_US / 2);
+        wrong.observe_answer(Elapsed::now(), right.now());
         let apart = (wrong.now().0 - right.now().0).abs();
         assert!(apart < AN_HOUR_US / 2, "{apart} us apart");
+        assert_eq!(wrong.health().steps, 0, "a beginning is not a step");
+    }
+
+    #[test]
+    fn late_answer_says_nothing_and_a_stepped_one_is_watched() {
+        let clock = Clock::new();
+        clock.observe_answer(Elapsed::now(), clock.now());
+        let far = clock.now().plus_ms(3_600_000);
+        let long_ago = Elapsed(Elapsed::now().0 - QUESTION_MAX_US - 1);
+        assert_eq!(clock.observe_answer(long_ago, far), None);
+        let before = clock.now();
+        let seen = clock.observe_answer(Elapsed::now(), far);
+        assert!(matches!(seen, Some(ObservedChange::StepSeen(by)) if by > AN_HOUR_US / 2), "{seen:?}");
+        assert!(clock.now().ms_since(before) < 3_600_000 / 2, "it is not followed at once");
+        assert_eq!(clock.health().steps, 1);
+    }
+
+    #[test]
+    fn steps_are_described_by_size_and_direction() {
+        assert_eq!(describe_step(86_400_000_000), "86400.000 s ahead");
+        assert_eq!(describe_step(-4_025_000), "4.025 s back");
     }
 }

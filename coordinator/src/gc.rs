@@ -30,17 +30,18 @@ const DROPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 const _: () = assert!(GC_UNTOUCHED_MS_MIN as i64 > TOUCH_MS, "or a drop could take what was just named");
 
-/// Collects. `now` is the coordinator's time when it begins.
+/// Collects. `ago` says the earliest time that a blob may bear which was touched within so many milliseconds: the
+/// coordinator's time then, also where its clock was stepped since ([`crate::clock::Clock::ago`]).
 ///
 /// # Errors
 /// The store cannot. What was dropped before stays dropped, and the call can be repeated.
 pub async fn collect(
     store: &dyn Store,
     request: GcRequest,
-    now: Timestamp,
+    ago: impl Fn(u64) -> Timestamp,
 ) -> Result<GcResponse, StoreError> {
     let untouched_ms = request.untouched_for_ms.unwrap_or(GC_UNTOUCHED_MS).max(GC_UNTOUCHED_MS_MIN);
-    let since = Timestamp(now.0.saturating_sub_unsigned(untouched_ms.saturating_mul(1000)));
+    let since = ago(untouched_ms);
     let totals = store.blob_totals().await?;
     let mut report = GcResponse {
         delete: request.delete,

@@ -194,7 +194,7 @@ pub fn next_of(record: &ScheduleRecord, now: Timestamp) -> Option<Timestamp> {
     if record.paused {
         return None;
     }
-    timetable(record)?.next(now.max(record.since))
+    timetable(record)?.next(now.max(decide::fired_until(record, now)))
 }
 
 /// One that an older build took and this one does not: it is told, and never fires.

@@ -36,8 +36,8 @@ use crate::{
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
-        follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
+        Lead, Office, Wakes, archive_old, check_clock, expire_leases, fire_schedules, follow_clock,
+        follow_hints, follow_limits, follow_tokens, keep_term, make_due_available, send_hints, take_inbox,
         tell_of_news, watch_writers, write_refused,
     },
 };
@@ -261,7 +261,8 @@ pub async fn start(
         Some(_) => Some(listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
         None => None,
     };
-    set_clock(&*store, &clock).await?;
+    // Before anything is served: the first look sets the clock.
+    check_clock(&*store, &clock).await?;
     let secret = store.secret(clock::fresh_secret()).await?;
     let tokens = Arc::new(TokenTable::new(config.tokens));
     tokens.catch_up(&*store).await?;
@@ -315,7 +316,6 @@ pub async fn start(
     if let Some(hints) = store.hints() {
         tasks.spawn(send_hints(Arc::clone(&hints), Arc::clone(&wakes), shutdown.clone()));
         tasks.spawn(follow_hints(hints, Arc::clone(&wakes), shutdown.clone()));
-        tasks.spawn(follow_clock(Arc::clone(&store), Arc::clone(&clock), shutdown.clone()));
     }
     look_after(&tasks, (store, clock, Arc::clone(&wakes)), lease_ms, &shutdown);
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
@@ -352,6 +352,8 @@ fn look_after(
     tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
     let (of, at, woken) = shared();
     tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), lease_ms, shutdown.clone()));
+    let (of, at, _) = shared();
+    tasks.spawn(follow_clock(of, at, Arc::clone(&lead), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, wakes, lead, shutdown.clone()));
 }
 

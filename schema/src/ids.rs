@@ -249,6 +249,12 @@ impl Timestamp {
         Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
     }
 
+    /// This instant, `ms` milliseconds earlier.
+    #[must_use]
+    pub const fn minus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub_unsigned(ms.saturating_mul(1000)))
+    }
+
     /// Milliseconds from `earlier` to here; 0 where `earlier` is later.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {

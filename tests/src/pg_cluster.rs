@@ -39,6 +39,8 @@ pub struct ClusterOptions {
     pub initdb: &'static [&'static str],
     /// More settings, as `name=value`.
     pub settings: &'static [&'static str],
+    /// Variables of the server's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A server.
@@ -187,15 +189,26 @@ impl Own {
     }
 
     fn command(&self, program: &str) -> Command {
+        self.command_with(program, &[])
+    }
+
+    /// The same with more in its environment, which `setpriv` itself does not get: what a variable has preloaded would
+    /// begin as another user.
+    fn command_with(&self, program: &str, environment: &[(String, String)]) -> Command {
         let program = self.programs.join(program);
         #[expect(clippy::disallowed_methods, reason = "the server under test is a program")]
         let mut command = match &self.user {
-            None => Command::new(program),
+            None => {
+                let mut command = Command::new(program);
+                command.envs(environment.iter().map(|(name, value)| (name, value)));
+                command
+            }
             Some(user) => {
                 let mut command = Command::new("setpriv");
                 command
                     .args(["--reuid", &user.uid.to_string(), "--regid", &user.gid.to_string()])
-                    .args(["--clear-groups", "--pdeathsig", "KILL"])
+                    .args(["--clear-groups", "--pdeathsig", "KILL", "env"])
+                    .args(environment.iter().map(|(name, value)| format!("{name}={value}")))
                     .arg(program);
                 command
             }
@@ -208,7 +221,7 @@ impl Own {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log"))?;
         let socket = self.folder.path().to_string_lossy().into_owned();
         let server = self
-            .command("postgres")
+            .command_with("postgres", &self.options.environment)
             .arg("-D")
             .arg(self.data())
             .args(["-p", &self.port.to_string(), "-k", &socket, "-c", "listen_addresses=127.0.0.1"])

@@ -1,5 +1,7 @@
 //! The worker's one source of ids and randomness. Time is the coordinator's: it stamps every event.
-//! Durations are measured with `std::time::Instant`.
+//! Durations are measured with `std::time::Instant`, which no one can set. It does not count suspend, on purpose: a run
+//! is not stalled by the time in which nothing on its machine ran. Whether it has kept its lease meanwhile is the
+//! coordinator's to say, and the epoch fences what it writes.
 
 use docket_schema::ids::IncarnationId;
 

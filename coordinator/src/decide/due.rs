@@ -8,11 +8,15 @@ use docket_schema::{
 
 use super::{Plan, answer};
 
+/// How far the clocks of two coordinators of one store may be apart, in milliseconds, while neither has been stepped.
+pub const CLOCKS_APART_MS: u64 = 2000;
+
 /// Makes the task available if its time has come; otherwise plans nothing, for several schedulers
 /// may see the same task.
 pub fn make_available(record: &TaskRecord, now: Timestamp) -> Plan {
+    let is_due = record.available_at <= now || waits_too_long(record, now);
     let rests = record.blocked_why == Some(TaskBlockedWhy::Outage);
-    if rests && record.available_at <= now {
+    if rests && is_due {
         // As if somebody had said so: the run asks again what it asked last.
         return answer(record, BY_CLOCK, &"".into()).unwrap_or_default();
     }
@@ -21,9 +25,19 @@ pub fn make_available(record: &TaskRecord, now: Timestamp) -> Plan {
         return answer(record, BY_CLOCK, &"".into()).unwrap_or_default();
     }
     let waits = matches!(record.state, TaskState::Scheduled | TaskState::Retryable);
-    if waits && record.available_at <= now {
+    if waits && is_due {
         Plan { task: vec![TaskMadeAvailable {}.into()], ..Plan::default() }
     } else {
         Plan::default()
     }
+}
+
+/// Whether a backoff ends further off than any of the task's backoffs lasts: it was decided by a clock that was ahead, and
+/// is over. An instant that a person chose is never too far off.
+pub fn waits_too_long(record: &TaskRecord, now: Timestamp) -> bool {
+    let backs_off =
+        record.state == TaskState::Retryable || record.blocked_why == Some(TaskBlockedWhy::Outage);
+    backs_off
+        && record.available_at.ms_since(now)
+            > record.spec.backoff.longest_ms().saturating_add(CLOCKS_APART_MS)
 }

@@ -21,7 +21,7 @@ pub fn fire(
     if record.paused {
         return None;
     }
-    let at = timetable.last(now).filter(|at| *at > record.since)?;
+    let at = timetable.last(now).filter(|at| *at > fired_until(record, now))?;
     let schedule = &record.set.schedule;
     let gave = if schedule.missed == Missed::Skip && now.ms_since(at) > MISSED_AFTER_MS {
         Fired::Skipped(SkippedWhy::Missed)
@@ -31,4 +31,11 @@ pub fn fire(
         Fired::Task(record.task_at(at))
     };
     Some(ScheduleFired { name: record.set.name.clone(), at, gave, by: None })
+}
+
+/// Until when the firings of `record` are done with. What lies further ahead than a late firing was written by a clock
+/// that was ahead: then only the last minute's are due, which a coordinator that ran meanwhile has not passed over, and
+/// one that had fired before gives the same task again, which is accepted once.
+pub fn fired_until(record: &ScheduleRecord, now: Timestamp) -> Timestamp {
+    if record.since.ms_since(now) > MISSED_AFTER_MS { now.minus_ms(MISSED_AFTER_MS) } else { record.since }
 }

@@ -43,13 +43,14 @@ pub use cron::{Timetable, TimetableError};
 pub use delegate::{abandoned, child_ended, delegate};
 pub use deliver::{accept, deliver, reject};
 pub use depend::{dependency_ended, dependency_stands};
-pub use due::make_available;
+pub use due::{CLOCKS_APART_MS, make_available, waits_too_long};
 pub use expire::expire;
-pub use fire::{MISSED_AFTER_MS, fire};
+pub use fire::{MISSED_AFTER_MS, fire, fired_until};
 pub use fork::fork;
 pub use lease::{Lessee, lease};
 pub use notify::{
     RETRY_AFTER_MS_MAX, Retries, Seen, Sent, Tell, attempted, ends, given_up, holds_others, is_news, seen,
+    waits_too_long_to_tell,
 };
 pub use pause::{pause, unpause};
 pub use release::release;

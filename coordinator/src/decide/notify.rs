@@ -15,6 +15,8 @@ use docket_schema::{
     wire::BatchView,
 };
 
+use super::CLOCKS_APART_MS;
+
 /// Longest wait that a receiver may ask for.
 pub const RETRY_AFTER_MS_MAX: u64 = 6 * 3_600_000;
 
@@ -219,6 +221,13 @@ impl Retries {
         draw.copy_from_slice(&hash.as_bytes()[..8]);
         wait.saturating_add(u64::from_le_bytes(draw) % (wait / JITTER_PART).max(1))
     }
+}
+
+/// Whether what is due at `due_at`, after so many attempts, is due further off than any wait lasts: a first attempt waits
+/// for nothing. It was decided by a clock that was ahead, and is due.
+pub fn waits_too_long_to_tell(due_at: Timestamp, attempts: u32, retries: Retries, now: Timestamp) -> bool {
+    let longest_ms = retries.most_ms.saturating_add(retries.most_ms / JITTER_PART).max(RETRY_AFTER_MS_MAX);
+    due_at > now && (attempts == 0 || due_at.ms_since(now) > longest_ms.saturating_add(CLOCKS_APART_MS))
 }
 
 /// What a target made of an attempt.

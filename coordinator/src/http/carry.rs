@@ -171,5 +171,5 @@ pub(super) async fn gc(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::WrongState, detail));
     };
     audit::record(&api, &call, AdminAct::CollectGarbage { delete: request.delete }).await?;
-    json(&gc::collect(&*api.store, request, api.clock.now()).await?)
+    json(&gc::collect(&*api.store, request, |ms| api.clock.ago(ms)).await?)
 }

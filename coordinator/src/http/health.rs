@@ -1,5 +1,5 @@
 //! Whether the process answers, and whether it can do its work. Open to all who reach the port: probes have no token,
-//! and the answers say nothing else.
+//! and the answers say nothing else but that the clock was stepped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ type ReadinessCheck = fn(&Api) -> Option<String>;
 const READINESS_CHECKS: &[ReadinessCheck] = &[check_shutdown, check_writers];
 
 pub(super) async fn healthz(_: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
-    json(&Health { status: "ok".to_owned() })
+    json(&Health { status: "ok".to_owned(), clock: None })
 }
 
 pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
@@ -44,7 +44,9 @@ pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Ref
             return Err(unready(format!("the store does not answer within {seconds} s")));
         }
     }
-    json(&Health { status: "ok".to_owned() })
+    // A step is a fact to look into, and is dealt with: it makes no coordinator unready.
+    let clock = Some(api.clock.health()).filter(|clock| clock.steps > 0);
+    json(&Health { status: "ok".to_owned(), clock })
 }
 
 fn check_shutdown(api: &Api) -> Option<String> {

@@ -35,7 +35,7 @@ const UNMARKED_MAX: u64 = 10_000;
 /// Notifications of one append, and batches that are looked at for it.
 const RAISED_MAX: usize = EVENTS_PER_APPEND_MAX / 4;
 /// What is older is told to nobody: where no coordinator told anybody for long, news of long ago need no person now.
-const NEWS_AGE_MAX_US: i64 = 7 * 24 * 3_600_000_000;
+const NEWS_AGE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
 /// Says where telling begins, if it has not begun: at the end of the log as it is now. What was before is told to nobody.
 pub(crate) async fn begin(table: &NotifyTable, store: &dyn Store, now: Timestamp) -> Result<(), NotifyError> {
@@ -173,7 +173,7 @@ impl Follower {
     /// What a page gives, or its beginning.
     async fn read(&mut self, page: &[Envelope]) -> Result<Found, NotifyError> {
         self.brought.catch_up(&*self.desk.store).await?;
-        let oldest = Timestamp(self.desk.clock.now().0.saturating_sub(NEWS_AGE_MAX_US));
+        let oldest = self.desk.clock.ago(NEWS_AGE_MAX_MS);
         let mut found = Found::default();
         let mut ended: BTreeMap<BatchId, &Envelope> = BTreeMap::new();
         for event in page {

@@ -103,13 +103,13 @@ async fn attempt(
     let next = desk.table.with(|known| known.next_for(name).map(|(at, record)| (at, record.clone())));
     let Some((due_at, record)) = next else { return Ok(Err(Next::After(jittered(SLEEP_MAX)))) };
     let now = desk.clock.now();
-    if due_at > now {
+    let attempts = record.to(name).map_or(0, |delivery| delivery.attempts);
+    if due_at > now && !decide::waits_too_long_to_tell(due_at, attempts, target.retries, now) {
         // Rounded up, so that it is due when this wakes.
         let wait = Duration::from_millis(due_at.ms_since(now).saturating_add(1));
         return Ok(Err(Next::After(wait.min(jittered(SLEEP_MAX)))));
     }
-    let attempt = record.to(name).map_or(1, |delivery| delivery.attempts.saturating_add(1));
-    let letter = Letter { record: record.clone(), attempt, now };
+    let letter = Letter { record: record.clone(), attempt: attempts.saturating_add(1), now };
     let cut = async {
         shutdown.cancelled().await;
         tokio::time::sleep(END_GRACE).await;

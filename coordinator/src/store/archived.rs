@@ -195,6 +195,9 @@ pub struct Term {
     pub until: Timestamp,
     /// The caller's time: a term that has ended by then is free.
     pub now: Timestamp,
+    /// How long a term of this name lasts at most, in milliseconds. One that ends later than that from now was taken by a
+    /// clock that was wrong, and is shortened to it.
+    pub longest_ms: u64,
     /// What is owed where nobody did it for a while; `None` = nothing.
     pub trust: Option<Trust>,
 }
@@ -203,9 +206,10 @@ pub struct Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trust {
     /// A term that begins later than this after the end of the one before it trusts none: workers may have
-    /// lived and found nobody to tell.
-    pub window_ms: u64,
-    /// It gives every lease that ends sooner this long.
+    /// lived and found nobody to tell. `None` where the clock was stepped: no deadline is trusted then.
+    pub window_ms: Option<u64>,
+    /// The longest lease, in milliseconds: what every lease gets where no deadline is trusted, and what a deadline that
+    /// is further off is shortened to.
     pub lease_ms: u64,
 }
 

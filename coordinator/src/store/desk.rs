@@ -18,7 +18,7 @@ use docket_schema::{
     task::{Flow, TaskRecord, TaskState},
 };
 
-use crate::decide::FlowHead;
+use crate::decide::{CLOCKS_APART_MS, FlowHead};
 
 use super::{
     StoreError,
@@ -63,7 +63,10 @@ impl Draft {
         now: Timestamp,
     ) {
         let name = id.to_string();
-        let recorded_at = now.max(row.head_at);
+        // Time rises within a stream as long as the coordinators' clocks differ by no more than they may. A stream that is
+        // further ahead was written by a clock that was: its events bear the right time again, and are ordered by seq.
+        let is_ahead = row.head_at > now.plus_ms(CLOCKS_APART_MS);
+        let recorded_at = if is_ahead { now } else { now.max(row.head_at) };
         for event in events {
             let seq = row.head.seq.next();
             if seq == Seq(1)

@@ -13,6 +13,7 @@ use super::{
     permits::{call_ended, permit},
     rebuild::rebuild,
 };
+use crate::decide::CLOCKS_APART_MS;
 
 /// Carries one out, within a transaction that the caller began and ends.
 pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered, LoadError> {
@@ -58,12 +59,25 @@ async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadE
     Ok(row.fixed(0)?)
 }
 
-/// Takes a term, or goes on with one's own. What a term after a gap owes is given in the same transaction: one that
-/// was begun and not kept must not pass for one that nobody missed.
+/// Takes a term, or continues one's own. What a term after a gap owes is given in the same transaction: one that
+/// was begun and not kept must not pass for one that was held.
 async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<Taken, LoadError> {
-    let sql = format!("SELECT until_at FROM terms WHERE name = $1{}", conn.dialect().lock_rows());
-    let before = conn.rows(&sql, vec![Arg::Word(term.name)]).await?;
-    let before = before.first().map(|row| row.int(0)).transpose()?.map(Timestamp);
+    let sql = format!("SELECT until_at, holder FROM terms WHERE name = $1{}", conn.dialect().lock_rows());
+    let mut before = conn.rows(&sql, vec![Arg::Word(term.name)]).await?;
+    let before = match before.first_mut() {
+        Some(row) => Some((Timestamp(row.int(0)?), row.text(1)?)),
+        None => None,
+    };
+    let longest = term.now.plus_ms(term.longest_ms);
+    let is_too_long = |until: Timestamp| until > longest.plus_ms(CLOCKS_APART_MS);
+    if let Some((until, holder)) = &before
+        && *holder != term.holder
+        && is_too_long(*until)
+    {
+        let sql = "UPDATE terms SET until_at = $2 WHERE name = $1";
+        conn.run(sql, vec![Arg::Word(term.name), Arg::Int(longest.0)]).await?;
+        return Ok(Taken::ByAnother);
+    }
     let sql = "INSERT INTO terms (name, holder, until_at) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
                SET holder = excluded.holder, until_at = excluded.until_at \
                WHERE terms.holder = excluded.holder OR terms.until_at <= $4";
@@ -77,10 +91,16 @@ async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<Taken, LoadError>
         return Ok(Taken::ByAnother);
     }
     let Some(trust) = term.trust else { return Ok(Taken::Ours { graced: None }) };
-    if before.is_some_and(|ended| term.now <= ended.plus_ms(trust.window_ms)) {
+    let latest = term.now.plus_ms(trust.lease_ms);
+    let is_trusted = trust.window_ms.is_some_and(|window_ms| {
+        before.is_some_and(|(ended, _)| term.now <= ended.plus_ms(window_ms) && !is_too_long(ended))
+    });
+    if is_trusted {
+        let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at > $2";
+        let beyond = Arg::Int(latest.plus_ms(CLOCKS_APART_MS).0);
+        conn.run(sql, vec![Arg::Int(latest.0), beyond]).await?;
         return Ok(Taken::Ours { graced: None });
     }
-    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at < $1";
-    let until = Arg::Int(term.now.plus_ms(trust.lease_ms).0);
-    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![until]).await?) })
+    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at <> $1";
+    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![Arg::Int(latest.0)]).await?) })
 }

@@ -11,6 +11,7 @@ use super::{
     conn::{Arg, Conn, Dialect},
     desk::LoadError,
 };
+use crate::decide::CLOCKS_APART_MS;
 
 /// When a model provider may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +35,22 @@ pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permi
     // What the call before had beyond its estimate is put on what tokens took. The row is held from here on: what
     // another coordinator let under way is counted below.
     let look = format!(
-        "SELECT {greatest}(requests_at, tokens_at + $2, $3) FROM provider_limits WHERE provider = $1{lock}"
+        "SELECT {greatest}(requests_at, tokens_at + $2, $3), taken_at FROM provider_limits WHERE provider = $1{lock}"
     );
     let args = || vec![name(), Arg::Int(cost.correction_us), Arg::Int(now.0)];
     let mut found = conn.rows(&look, args()).await?;
     if found.is_empty() {
-        let make = "INSERT INTO provider_limits (provider, requests_at, tokens_at) VALUES ($1, 0, 0) \
+        let make = "INSERT INTO provider_limits (provider, requests_at, tokens_at, taken_at) VALUES ($1, 0, 0, 0) \
                     ON CONFLICT (provider) DO NOTHING";
         conn.run(make, vec![name()]).await?;
+        found = conn.rows(&look, args()).await?;
+    }
+    let latest = now.plus_ms(CLOCKS_APART_MS);
+    if found.first().map_or(Ok(false), |row| row.int(1).map(|taken_at| taken_at > latest.0))? {
+        // It was written by a clock that was ahead: what was left to wait then is what is left now.
+        let set_back = "UPDATE provider_limits SET requests_at = requests_at - (taken_at - $2), \
+                        tokens_at = tokens_at - (taken_at - $2), taken_at = $2 WHERE provider = $1";
+        conn.run(set_back, vec![name(), Arg::Int(now.0)]).await?;
         found = conn.rows(&look, args()).await?;
     }
     let Some(row) = found.first() else {
@@ -65,10 +74,11 @@ pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permi
                    ON CONFLICT (run) DO UPDATE SET epoch = excluded.epoch, provider = excluded.provider";
         conn.run(sql, vec![run(), Arg::Int(epoch.0 as i64), name()]).await?;
     }
-    let take = "UPDATE provider_limits SET requests_at = $2, tokens_at = $3 WHERE provider = $1";
+    let take =
+        "UPDATE provider_limits SET requests_at = $2, tokens_at = $3, taken_at = $4 WHERE provider = $1";
     let [requests_at, tokens_at] =
         [cost.requests_us, cost.tokens_us].map(|us| Arg::Int(free.0.saturating_add(us)));
-    conn.run(take, vec![name(), requests_at, tokens_at]).await?;
+    conn.run(take, vec![name(), requests_at, tokens_at, Arg::Int(now.0)]).await?;
     Ok(Permitted::At(free))
 }
 

@@ -62,7 +62,14 @@ async fn look(archiver: &Archiver, holder: &str, shutdown: &CancellationToken) -
         loop {
             let now = archiver.clock.now();
             let until = now.plus_ms(TERM_MS);
-            let term = Term { name: "archive", holder: holder.to_owned(), until, now, trust: None };
+            let term = Term {
+                name: "archive",
+                holder: holder.to_owned(),
+                until,
+                now,
+                longest_ms: TERM_MS,
+                trust: None,
+            };
             let taken = archiver.store.take_term(term).await.map_err(|error| error_chain(&error))?;
             if taken == Taken::ByAnother || shutdown.is_cancelled() {
                 return Ok(());

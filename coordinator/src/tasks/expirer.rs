@@ -1,14 +1,15 @@
 //! Gives back leases that nobody renews.
 //!
-//! Invariant: nothing expires but under this coordinator's term (`term.rs`), which gave every lease its time
-//! where workers may have been alive and unheard before it.
+//! Invariant: no lease is ended but under this coordinator's term (`term.rs`), which gave every lease its time
+//! where workers may have been alive and unheard before it, and by a clock that was compared with its source after the
+//! deadline was read.
 
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::ids::{Epoch, TaskId};
 use tokio_util::sync::CancellationToken;
 
-use super::{Lead, Wakes, jittered};
+use super::{Lead, Wakes, check_clock, jittered};
 use crate::{
     clock::Clock,
     decide,
@@ -56,15 +57,23 @@ async fn expire_round(
     wakes: &Wakes,
     lead: &Lead,
 ) -> Result<u32, StoreError> {
-    if !lead.is_ours() {
+    if !lead.may_end_leases() {
         return Ok(0);
     }
     let now = clock.now();
     let expired = store.expired(now, ROUND_MAX).await?;
+    if expired.is_empty() {
+        return Ok(0);
+    }
+    // Their deadlines may have been written by a coordinator that follows a step which this one has not seen yet.
+    match check_clock(store, clock).await? {
+        Some(seen) => lead.heed(seen),
+        None => return Ok(0),
+    }
     let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
     for (task, epoch) in expired {
-        // A round may take longer than the term, or the whole process may have stood still.
-        if !lead.is_ours() {
+        // A round may take longer than the term, the whole process may have stood still, or the clock was stepped.
+        if !lead.may_end_leases() {
             return Ok(0);
         }
         end_if_past(store, clock, wakes, task, epoch).await?;

@@ -7,6 +7,7 @@
 
 mod archiver;
 mod expirer;
+mod follow;
 mod hints;
 mod inbox;
 mod limits;
@@ -23,6 +24,7 @@ pub(crate) use archiver::archive_old;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
+pub(crate) use follow::{ClockSeen, check_clock, follow_clock};
 pub(crate) use hints::{follow_hints, send_hints};
 pub(crate) use inbox::take_inbox;
 pub use inbox::take_inbox_once;
@@ -31,7 +33,7 @@ pub(crate) use notifications::tell_of_news;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
 pub(crate) use schedules::fire_schedules;
-pub(crate) use term::{Lead, Office, follow_clock, keep_term, set_clock};
+pub(crate) use term::{Lead, Office, keep_term};
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
 pub(crate) use wake::jittered;

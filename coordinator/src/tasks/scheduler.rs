@@ -1,9 +1,16 @@
 //! Makes tasks available whose schedule or backoff is over. Sleeps until the next one is due, or
-//! somebody says that an earlier one has come. Only under this coordinator's term (`term.rs`).
+//! until another task learns of an earlier one. Only under this coordinator's term (`term.rs`).
+//!
+//! A backoff that a clock decided which was ahead then would wait for as long as the clock was ahead. Such ones are looked
+//! for where they can have come from: when a term begins, for what an earlier coordinator left, and after a step.
 
 use std::{sync::Arc, time::Duration};
 
-use docket_schema::ids::Timestamp;
+use docket_schema::{
+    ids::{TaskId, Timestamp},
+    task::TaskState,
+    wire::{TaskQuery, TaskStates},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Lead, Wakes, jittered};
@@ -16,6 +23,8 @@ use crate::{
 
 /// Tasks of one round; the next round follows at once while there are as many.
 const ROUND_MAX: u32 = 500;
+/// Tasks looked at together for backoffs that are too long.
+const PAGE_TASKS: u32 = 250;
 /// Longest sleep: a hint of another coordinator may be lost, and clocks are stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// The same where others are not heard, though there may be some.
@@ -35,7 +44,14 @@ pub(crate) async fn make_due_available(
         let longest = if may_be_others && !wakes.are_hinted() { SLEEP_MAX_UNHINTED } else { SLEEP_MAX };
         let round = async {
             // Who takes the term wakes this one.
-            if lead.is_ours() { round(store.as_ref(), &clock, &wakes).await } else { Ok(Next::Later(None)) }
+            if !lead.is_ours() {
+                return Ok(Next::Later(None));
+            }
+            if lead.owes_recheck() {
+                end_long_waits(store.as_ref(), &clock, &wakes).await?;
+                lead.has_rechecked();
+            }
+            round(store.as_ref(), &clock, &wakes).await
         };
         let wait = match round.await {
             Ok(Next::AtOnce) => Duration::ZERO,
@@ -67,16 +83,53 @@ async fn round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<Next, 
     let (due, next_at) = store.due(clock.now(), ROUND_MAX).await?;
     let full = due.len() >= ROUND_MAX as usize;
     for task in due {
-        let now = clock.now();
-        let decide: Decide = Box::new(move |record| Ok(decide::make_available(record, now)));
-        match store.command(task, decide, CommandBlobs::default(), now).await {
-            Ok((record, _)) => wakes.task_is(record.state),
-            Err(CommandError::Store(error)) => return Err(error),
-            Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
-            Err(CommandError::Append(error)) => {
-                tracing::error!(%task, "a due task could not be made available: {}", error_chain(&*error));
-            }
-        }
+        make_one_available(store, clock, wakes, task).await?;
     }
     Ok(if full { Next::AtOnce } else { Next::Later(next_at) })
+}
+
+/// Makes a task available, if its time has come by the state it is in then.
+async fn make_one_available(
+    store: &dyn Store,
+    clock: &Clock,
+    wakes: &Wakes,
+    task: TaskId,
+) -> Result<(), StoreError> {
+    let now = clock.now();
+    let decide: Decide = Box::new(move |record| Ok(decide::make_available(record, now)));
+    match store.command(task, decide, CommandBlobs::default(), now).await {
+        Ok((record, _)) => wakes.task_is(record.state),
+        Err(CommandError::Store(error)) => return Err(error),
+        Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
+        Err(CommandError::Append(error)) => {
+            tracing::error!(%task, "a due task could not be made available: {}", error_chain(&*error));
+        }
+    }
+    Ok(())
+}
+
+/// Ends backoffs that are longer than any backoff lasts.
+async fn end_long_waits(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<(), StoreError> {
+    let mut query = TaskQuery {
+        state: TaskStates::of([TaskState::Retryable, TaskState::Blocked]),
+        limit: Some(PAGE_TASKS),
+        ..TaskQuery::default()
+    };
+    loop {
+        let page = store.tasks(query.clone()).await?;
+        for record in page.tasks {
+            if decide::waits_too_long(&record, clock.now()) {
+                tracing::warn!(
+                    task = %record.id,
+                    until = %record.available_at,
+                    "a task waits longer than its backoff lasts: a clock was ahead when that was decided; it is due now"
+                );
+                make_one_available(store, clock, wakes, record.id).await?;
+            }
+        }
+        match page.next {
+            Some(next) => query.before = Some(next),
+            None => return Ok(()),
+        }
+    }
 }

@@ -1,34 +1,42 @@
 //! Who looks after the store: of all its coordinators one at a time, while its term lasts.
 //!
-//! The others stand by and take over when the term is not renewed. Whether a new term may trust the deadlines that
+//! The others wait and take over when the term is not renewed. Whether a new term may trust the deadlines that
 //! it finds depends on what was before it. A worker says every third of a lease that it lives; so long after a
 //! coordinator was last there, no lease of a living worker can have run out, and two thirds
 //! are left for it to find another coordinator. A term lasts a quarter of a lease and the window after it a twelfth:
 //! who takes over within both trusts. Later nobody was there, perhaps for everybody: every lease gets its whole time.
 //!
-//! Invariant: nothing is expired here but while the term lasts, by this coordinator's clock, which follows the
-//! database's (`clock.rs`).
+//! # Clocks that are stepped
+//! Deadlines and terms are instants that one coordinator writes and another reads, so a stepped clock (`clock.rs`) must
+//! end no lease early, nor keep one open:
+//!
+//! - How long this coordinator's own term lasts is counted in elapsed time, which no step touches.
+//! - A term or deadline further off than its longest length was written by a clock that was wrong. It is shortened to
+//!   that length from now on ([`Term`]), so that it is not believed for as long as the step was.
+//! - After a step that is followed, every lease gets its whole time ([`Lead::heed`]), and no lease is ended until then.
+//! - Coordinators of one database follow its clock within some seconds of each other. While one of them has seen a step,
+//!   and until all have followed it and every living worker has been heard of since, it ends no lease. It looks at the
+//!   database's clock once more between finding a lease past its deadline and ending it (`expirer.rs`): either the
+//!   clocks agreed when it was found, or the step is seen.
+//!
+//! Invariant: no lease is ended here but while the term lasts, by a clock that agreed with its source at that moment.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use docket_schema::ids::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::{Wakes, jittered};
+use super::{ClockSeen, Wakes, follow::FOLLOWED_APART_MS, jittered};
 use crate::{
-    clock::{self, Clock},
+    clock::{self, Clock, Elapsed},
     http::error_chain,
     store::{Store, StoreError, Taken, Term, Trust},
 };
-
-/// How often the clock is compared with the database's.
-const CLOCK_EVERY: Duration = Duration::from_secs(30);
 
 /// What a term is for. Each is held for itself: a coordinator that tells nobody of anything holds no term to do so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +64,16 @@ pub(crate) struct Lead {
     office: Office,
     holder: String,
     lease_ms: u64,
-    /// Until when the term is ours; 0 = it is not.
+    /// Until when the term is ours, in elapsed time; 0 = it is not.
     until: AtomicI64,
+    /// The steps that the clock has followed and that were heeded: between the two no lease is ended.
+    heeded: AtomicU64,
+    /// Until when no lease is ended because a clock was stepped, in elapsed time.
+    quiet_until: AtomicI64,
+    /// Whether a step was followed and the leases have not been given their whole time since.
+    owes_grace: AtomicBool,
+    /// Whether waits may have been written by a clock that was ahead, since they were looked at last.
+    owes_recheck: AtomicBool,
 }
 
 impl Lead {
@@ -69,12 +85,66 @@ impl Lead {
         lease_ms: u64,
     ) -> Self {
         let holder = clock::new_id().to_string();
-        Self { store, clock, wakes, office, holder, lease_ms, until: AtomicI64::new(0) }
+        let heeded = AtomicU64::new(clock.followed_steps());
+        let (until, quiet_until) = (AtomicI64::new(0), AtomicI64::new(0));
+        let (owes_grace, owes_recheck) = (AtomicBool::new(false), AtomicBool::new(true));
+        Self {
+            store,
+            clock,
+            wakes,
+            office,
+            holder,
+            lease_ms,
+            until,
+            heeded,
+            quiet_until,
+            owes_grace,
+            owes_recheck,
+        }
+    }
+
+    /// Whether waits that are too long must be looked for.
+    pub(crate) fn owes_recheck(&self) -> bool {
+        self.owes_recheck.load(Ordering::Acquire)
+    }
+
+    /// They were.
+    pub(crate) fn has_rechecked(&self) {
+        self.owes_recheck.store(false, Ordering::Release);
     }
 
     /// Whether this coordinator looks after the store now.
     pub(crate) fn is_ours(&self) -> bool {
-        self.clock.now().0 < self.until.load(Ordering::Acquire)
+        Elapsed::now().0 < self.until.load(Ordering::Acquire)
+    }
+
+    /// Whether it may end leases as well: not where a clock was stepped lately.
+    pub(crate) fn may_end_leases(&self) -> bool {
+        self.is_ours()
+            && self.heeded.load(Ordering::Acquire) == self.clock.followed_steps()
+            && !self.owes_grace.load(Ordering::Acquire)
+            && Elapsed::now().0 >= self.quiet_until.load(Ordering::Acquire)
+    }
+
+    /// Heeds what was seen of the clock: see the module. Where coordinators share one, a step counts from when it is
+    /// first seen, for others may have followed it already; else from when it is followed here.
+    pub(crate) fn heed(&self, seen: ClockSeen) {
+        let quiet_ms = match seen {
+            ClockSeen::Steady => return,
+            ClockSeen::OwnFollowed => self.lease_ms,
+            ClockSeen::SharedStepped | ClockSeen::SharedFollowed => {
+                self.lease_ms.max(FOLLOWED_APART_MS + self.lease_ms / 2)
+            }
+        };
+        self.quiet_until.fetch_max(Elapsed::now().plus_ms(quiet_ms).0, Ordering::AcqRel);
+        if matches!(seen, ClockSeen::OwnFollowed | ClockSeen::SharedFollowed) {
+            self.owes_grace.store(true, Ordering::Release);
+            self.owes_recheck.store(true, Ordering::Release);
+            self.heeded.store(self.clock.followed_steps(), Ordering::Release);
+            // What is due by the new time.
+            self.wakes.due();
+            self.wakes.schedules();
+        }
     }
 
     const fn term_ms(&self) -> u64 {
@@ -85,25 +155,51 @@ impl Lead {
         self.lease_ms / 12
     }
 
-    /// Takes the term until `until`, or goes on with it; whether it is ours.
-    async fn take(&self, now: Timestamp, until: Timestamp) -> Result<bool, StoreError> {
+    /// Takes the term for `term_ms`, or continues it; whether it is ours.
+    async fn take(&self, term_ms: u64) -> Result<bool, StoreError> {
+        // First, so that what is owed is given by the time that was followed, or is still owed.
+        let owes_grace = self.owes_grace.swap(false, Ordering::AcqRel);
+        let (asked, now) = (Elapsed::now(), self.clock.now());
         let trust = match self.office {
-            Office::Maintenance => Some(Trust { window_ms: self.window_ms(), lease_ms: self.lease_ms }),
+            Office::Maintenance => Some(Trust {
+                window_ms: if owes_grace { None } else { Some(self.window_ms()) },
+                lease_ms: self.lease_ms,
+            }),
             Office::Notifications => None,
         };
-        let term = Term { name: self.office.name(), holder: self.holder.clone(), until, now, trust };
-        match self.store.take_term(term).await? {
+        let term = Term {
+            name: self.office.name(),
+            holder: self.holder.clone(),
+            until: now.plus_ms(term_ms),
+            now,
+            longest_ms: self.term_ms(),
+            trust,
+        };
+        let taken = self.store.take_term(term).await;
+        if owes_grace && !matches!(taken, Ok(Taken::Ours { .. })) {
+            self.owes_grace.store(true, Ordering::Release);
+        }
+        match taken? {
             Taken::ByAnother => {
                 self.until.store(0, Ordering::Release);
                 Ok(false)
             }
             Taken::Ours { graced } => {
                 if let Some(leases) = graced {
-                    tracing::info!(leases, "nobody looked after the store; leases get their whole time");
+                    let why = if owes_grace {
+                        "the clock was stepped"
+                    } else {
+                        "no coordinator looked after the store"
+                    };
+                    tracing::info!(leases, "{why}; leases get their whole time");
+                    // A coordinator that has not followed the database's clock yet may write an earlier deadline meanwhile.
+                    self.quiet_until.fetch_max(asked.plus_ms(self.lease_ms).0, Ordering::AcqRel);
                 }
-                let began = self.until.swap(until.0, Ordering::AcqRel) <= now.0;
+                let until = asked.plus_ms(term_ms).0;
+                let began = self.until.swap(until, Ordering::AcqRel) <= asked.0;
                 if began && self.office == Office::Maintenance {
-                    // What is due is looked for by whoever leads.
+                    // What is due is looked for by the holder of the term alone.
+                    self.owes_recheck.store(true, Ordering::Release);
                     self.wakes.due();
                 }
                 Ok(true)
@@ -117,8 +213,7 @@ pub(crate) async fn keep_term(lead: Arc<Lead>, shutdown: CancellationToken) {
     let renew = Duration::from_millis(lead.term_ms() / 2);
     let look = Duration::from_millis(lead.window_ms() / 2);
     loop {
-        let now = lead.clock.now();
-        let wait = match lead.take(now, now.plus_ms(lead.term_ms())).await {
+        let wait = match lead.take(lead.term_ms()).await {
             Ok(true) => renew,
             Ok(false) => look,
             Err(error) => {
@@ -132,30 +227,7 @@ pub(crate) async fn keep_term(lead: Arc<Lead>, shutdown: CancellationToken) {
         }
     }
     if lead.is_ours() {
-        let now = lead.clock.now();
         // Otherwise it ends by itself.
-        let _ = lead.take(now, now).await;
+        let _ = lead.take(0).await;
     }
-}
-
-/// Keeps the clock with the database's. Runs until `shutdown`.
-pub(crate) async fn follow_clock(store: Arc<dyn Store>, clock: Arc<Clock>, shutdown: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(jittered(CLOCK_EVERY)) => {}
-        }
-        if let Err(error) = set_clock(&*store, &clock).await {
-            tracing::debug!("the clock is not compared for now: {}", error_chain(&error));
-        }
-    }
-}
-
-/// Sets the clock by the database's, where coordinators share one.
-pub(crate) async fn set_clock(store: &dyn Store, clock: &Clock) -> Result<(), StoreError> {
-    let asked = clock.of_this_machine();
-    if let Some(theirs) = store.time().await? {
-        clock.follow(asked, theirs);
-    }
-    Ok(())
 }

@@ -271,8 +271,10 @@ impl Schedules {
             }
             SystemEvent::ScheduleFired(fired) => {
                 let record = self.by_name.get_mut(&fired.name).ok_or_else(|| nobody(&fired.name))?;
-                if fired.by.is_none() {
-                    record.since = record.since.max(fired.at);
+                // A firing before `since` was decided once a clock that had been ahead was right again. A refusal repeats
+                // the instant of the firing that it takes back.
+                if fired.by.is_none() && !matches!(fired.gave, Fired::Refused(_)) {
+                    record.since = fired.at;
                 }
                 match &fired.gave {
                     Fired::Task(task) => record.task = Some(*task),

@@ -304,6 +304,11 @@ impl Backoff {
         // wait × [3/4, 5/4)
         (wait - wait / 4).saturating_add(if span == 0 { 0 } else { jitter % span })
     }
+
+    /// The longest wait in milliseconds that [`Self::delay_ms`] gives.
+    pub const fn longest_ms(&self) -> u64 {
+        self.max_ms.saturating_add(self.max_ms / 4)
+    }
 }
 
 /// Settings a task overrides; what is absent is the worker's.

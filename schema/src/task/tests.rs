@@ -10,6 +10,7 @@ fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
         for jitter in [0, 1, u64::MAX / 2, u64::MAX] {
             let delay = backoff.delay_ms(failures, jitter);
             assert!(delay >= centre * 3 / 4 && delay < centre * 5 / 4, "{failures}: {delay}");
+            assert!(delay <= backoff.longest_ms());
         }
     }
     assert_eq!(Backoff { base_ms: 0, max_ms: 0 }.delay_ms(1, 7), 0);
@@ -38,10 +39,25 @@ fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
         ),
         ("attempts_max", |task, n| task.attempts_max = n as u32, &[1, 100], &[0, 101, u32::MAX as i64]),
         ("crashes_max", |task, n| task.crashes_max = n as u32, &[1, u32::MAX as i64], &[0]),
-        ("backoff.base_ms", |task, n| task.backoff.base_ms = n as u64, &[0, 2_592_000_000], &[2_592_000_001, max]),
-        ("backoff.max_ms", |task, n| task.backoff.max_ms = n as u64, &[0, 2_592_000_000], &[2_592_000_001, max]),
+        (
+            "backoff.base_ms",
+            |task, n| task.backoff.base_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
+        (
+            "backoff.max_ms",
+            |task, n| task.backoff.max_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
         ("settings.turns_max", |task, n| task.settings.turns_max = Some(n as u32), &[1, 1000], &[0, 1001]),
-        ("settings.corrections_max", |task, n| task.settings.corrections_max = Some(n as u32), &[0, 100], &[101]),
+        (
+            "settings.corrections_max",
+            |task, n| task.settings.corrections_max = Some(n as u32),
+            &[0, 100],
+            &[101],
+        ),
         ("settings.tokens_max", |task, n| task.settings.tokens_max = Some(n as u64), &[1, max], &[0]),
         ("settings.cost_max_nusd", |task, n| task.settings.cost_max_nusd = Some(n as u64), &[1, max], &[0]),
         (

@@ -7,7 +7,7 @@ use super::problem::Problem;
 use crate::{
     content::BlobRef,
     event::{Envelope, Head, NewEvent},
-    ids::{BlobHash, Epoch, Position, RunId, Seq, StreamId},
+    ids::{BlobHash, Epoch, Position, RunId, Seq, StreamId, Timestamp},
 };
 
 /// `POST /v1/runs/{id}/append`: adds events to a run's stream.
@@ -140,6 +140,43 @@ pub struct MissingBlobsResponse {
 pub struct Health {
     /// `ok`.
     pub status: String,
+    /// The steps of the clock that the coordinator follows; absent where it has seen none, and from `/healthz`. A step
+    /// does not make a coordinator unready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockHealth>,
+}
+
+/// Steps of the clock that a coordinator follows (its machine's on SQLite, the database's on PostgreSQL) since it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ClockHealth {
+    /// How many were seen.
+    pub steps: u64,
+    /// The last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<ClockStep>,
+}
+
+/// A clock that showed another time than the one that had passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClockStep {
+    /// When it was first seen, by the coordinator's time of then.
+    pub seen_at: Timestamp,
+    /// How far, in milliseconds; negative where the clock was set back.
+    pub by_ms: i64,
+    /// What came of it.
+    pub state: ClockStepState,
+}
+
+/// What came of a step of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockStepState {
+    /// It was seen a few seconds ago, and is followed if it holds.
+    Watched,
+    /// It held: the coordinator took the clock's new time, and gave every lease its whole time again.
+    Followed,
+    /// It was undone within seconds, and never followed.
+    Gone,
 }
 
 /// `GET /v1/feed?after=&limit=`: the whole log in order of position.

@@ -95,6 +95,7 @@ const OPTIONS: ClusterOptions = ClusterOptions {
     under: None,
     initdb: &["--wal-segsize=1"],
     settings: &["track_commit_timestamp=on", "min_wal_size=2MB", "max_wal_size=8MB"],
+    environment: Vec::new(),
 };
 
 fn after(ms: u64) -> Instant {

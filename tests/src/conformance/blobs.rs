@@ -65,7 +65,7 @@ impl House {
         let request = GcRequest { delete, ..GcRequest::default() };
         // By the clock that files go by.
         let later = Timestamp(Clock::new().now().0 + 7 * 86_400_000_000);
-        gc::collect(&*self.world.store, request, later).await.expect("collects")
+        gc::collect(&*self.world.store, request, |ms| later.minus_ms(ms)).await.expect("collects")
     }
 
     /// What a check of all blobs finds: how many were altered, and what is lost.
@@ -233,9 +233,10 @@ pub(super) async fn what_nothing_names_goes_with_its_file(database: Database) {
     assert_eq!(dry.stray_bytes, stray.metadata().expect("is there").len());
     assert_eq!(house.files(), before);
     // One that was written lately may be about to be named.
-    let young =
-        gc::collect(&*world.store, GcRequest { delete: true, ..GcRequest::default() }, Clock::new().now())
-            .await;
+    let young = gc::collect(&*world.store, GcRequest { delete: true, ..GcRequest::default() }, |ms| {
+        Clock::new().ago(ms)
+    })
+    .await;
     assert_eq!(young.expect("collects").strays, 0);
     assert!(stray.exists());
 

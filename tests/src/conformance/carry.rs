@@ -276,7 +276,7 @@ pub(super) async fn an_imported_lineage_can_be_gone_on_with(database: Database) 
 
 async fn collect(world: &World, delete: bool) -> docket_schema::wire::GcResponse {
     let request = GcRequest { delete, untouched_for_ms: None };
-    gc::collect(&*world.store, request, world.now()).await.expect("collects")
+    gc::collect(&*world.store, request, |ms| world.now().minus_ms(ms)).await.expect("collects")
 }
 
 async fn is_stored(world: &World, hash: BlobHash) -> bool {

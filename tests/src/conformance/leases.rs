@@ -192,11 +192,17 @@ pub(super) async fn release_and_drain_keep_the_run(database: Database) {
 }
 
 /// Takes the term of who looks after the store, for ten seconds, trusting what at most two seconds left alone.
-async fn take_term(world: &World, holder: &str) -> Taken {
+pub(super) async fn take_term(world: &World, holder: &str) -> Taken {
     let now = world.now();
-    let trust = Some(Trust { window_ms: 2000, lease_ms: LEASE_MS });
-    let term =
-        Term { name: "maintenance", holder: holder.to_owned(), until: now.plus_ms(10_000), now, trust };
+    let trust = Some(Trust { window_ms: Some(2000), lease_ms: LEASE_MS });
+    let term = Term {
+        name: "maintenance",
+        holder: holder.to_owned(),
+        until: now.plus_ms(10_000),
+        now,
+        longest_ms: 10_000,
+        trust,
+    };
     world.store.take_term(term).await.expect("answers")
 }
 

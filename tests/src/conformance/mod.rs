@@ -7,6 +7,7 @@ mod archive;
 mod blobs;
 mod budgets;
 mod carry;
+mod clocks;
 pub mod database;
 mod delegate;
 mod delivery;
@@ -135,6 +136,12 @@ pub const CASES: &[(&str, Case)] = cases![
     leases::a_term_after_a_gap_gives_every_lease_its_time,
     leases::a_handover_without_a_gap_trusts_the_deadlines,
     leases::settling_repeated_answers_as_the_first,
+    clocks::times_of_a_stream_go_back_with_the_clock,
+    clocks::terms_and_deadlines_are_believed_for_their_longest_time_only,
+    clocks::followed_step_gives_every_lease_its_whole_time,
+    clocks::waits_of_a_clock_that_was_ahead_are_over,
+    clocks::provider_is_asked_when_the_limit_of_a_clock_ahead_is_over,
+    clocks::schedules_fire_by_the_clock_that_is_right_again,
     faults::raw_update_and_delete_are_refused,
     faults::flipped_bit_is_found,
     faults::tampered_projection_is_found_and_mended,

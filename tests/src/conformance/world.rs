@@ -73,6 +73,11 @@ impl World {
         self.now.fetch_add((ms * 1000) as i64, Ordering::Relaxed);
     }
 
+    /// The clock is set back.
+    pub fn set_back(&self, ms: u64) {
+        self.now.fetch_sub((ms * 1000) as i64, Ordering::Relaxed);
+    }
+
     /// An id whose leading digits rise.
     pub fn id(&self) -> Uuid {
         let n = self.ids.fetch_add(1, Ordering::Relaxed);

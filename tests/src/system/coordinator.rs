@@ -110,7 +110,16 @@ impl Coordinator {
         Self::start_with(home, place, lease, &[]).await
     }
 
-    async fn start_with(home: &Path, place: Place, lease: LeaseTime, env: &[(&str, &OsStr)]) -> Result<Self> {
+    /// Starts one in a folder that the caller keeps, with variables of its own in its environment.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_with(
+        home: &Path,
+        place: Place,
+        lease: LeaseTime,
+        env: &[(&str, &OsStr)],
+    ) -> Result<Self> {
         let port = free_port();
         let (process, address) = serve(home, &place, lease, port, env).await?;
         let token =

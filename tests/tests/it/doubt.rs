@@ -23,6 +23,7 @@ const OPTIONS: ClusterOptions = ClusterOptions {
     under: None,
     initdb: &[],
     settings: &["wal_writer_delay=10s", "full_page_writes=off", "autovacuum=off"],
+    environment: Vec::new(),
 };
 
 /// A way to the server that can be closed and opened.

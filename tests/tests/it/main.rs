@@ -15,6 +15,7 @@ mod chaos;
 mod checkpoints;
 mod checks;
 mod cli;
+mod clocks;
 mod compaction;
 mod compare;
 mod conformance;

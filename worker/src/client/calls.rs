@@ -7,7 +7,7 @@ use docket_schema::{
     task::TaskRecord,
     wire::{
         ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, ChildList, DelegateRequest,
-        DelegateResponse, EventPage, ForkRequest, ForkResponse, HeartbeatRequest, HeartbeatResponse,
+        DelegateResponse, EventPage, ForkRequest, ForkResponse, Health, HeartbeatRequest, HeartbeatResponse,
         LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX, PauseRequest, PolicyRequest,
         ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RetryRequest, RunView,
         Status, StreamPage, SubmitRequest, SubmitResponse, TaskView, TellRequest, TellResponse,
@@ -197,6 +197,14 @@ impl Client {
     /// [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.call("read the status", Method::GET, "/v1/status").answer().await
+    }
+
+    /// Whether the coordinator and its store answer, and whether its clock was stepped.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with the reason where it is not ready.
+    pub async fn ready(&self) -> Result<Health, ClientError> {
+        self.call("ask whether the coordinator is ready", Method::GET, "/readyz").answer().await
     }
 
     /// Cancels a task, running or not; gives it as it is then.

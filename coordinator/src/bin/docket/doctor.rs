@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use docket_schema::wire::{ClockHealth, ClockStepState};
 use docket_worker::{
+    client::Client,
     mcp::McpServer,
     sandbox::{HostReport, probe_host},
 };
@@ -37,6 +39,8 @@ struct Report {
     home: PathBuf,
     owner_pid: Option<u32>,
     owner_address: Option<String>,
+    /// Steps of the clock that the coordinator of this home has seen; absent where none answers, or it has seen none.
+    clock: Option<ClockHealth>,
     store: String,
     store_ok: bool,
     sandbox_ok: bool,
@@ -108,6 +112,7 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
         version: env!("CARGO_PKG_VERSION"),
         home: cx.home.path().to_owned(),
         owner_pid: owner.as_ref().map(|owner| owner.pid),
+        clock: clock_of(&cx, owner.as_ref().and_then(|owner| owner.address.as_deref())).await,
         owner_address: owner.and_then(|owner| owner.address),
         store,
         store_ok,
@@ -130,6 +135,33 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
     Ok(if report.ok { Exit::Ok } else { Exit::Failed })
 }
 
+/// What the coordinator at `address` has seen of its clock.
+async fn clock_of(cx: &Context, address: Option<&str>) -> Option<ClockHealth> {
+    let client = Client::new(address?, cx.home.token().ok()?).ok()?;
+    client.ready().await.ok()?.clock
+}
+
+/// The steps of a clock in words.
+fn describe_steps(clock: &ClockHealth) -> Option<String> {
+    let last = clock.last?;
+    let (by, direction) =
+        (display::duration(last.by_ms.unsigned_abs()), if last.by_ms < 0 { "back" } else { "ahead" });
+    let came = match last.state {
+        ClockStepState::Watched => "it is followed if it holds",
+        ClockStepState::Followed => {
+            "it held, and the coordinator followed it: check the time service of that machine"
+        }
+        ClockStepState::Gone => {
+            "it was undone at once, and not followed: check the time service of that machine"
+        }
+    };
+    let times = if clock.steps == 1 { "once".to_owned() } else { format!("{} times", clock.steps) };
+    Some(format!(
+        "the coordinator's clock was stepped {times}, last by {by} {direction} at {}; {came}",
+        last.seen_at
+    ))
+}
+
 fn say(cx: &Context, report: &Report) {
     let mark = |good: bool, text: &str| {
         let (style, word) = if good { (Style::Good, "ok     ") } else { (Style::Bad, "missing") };
@@ -141,6 +173,9 @@ fn say(cx: &Context, report: &Report) {
         (Some(pid), Some(address)) => mark(true, &format!("process {pid} serves this home at {address}")),
         (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
         (None, _) => display::say("-        nobody serves this home; `docket up` does"),
+    }
+    if let Some(text) = report.clock.as_ref().and_then(describe_steps) {
+        display::say(&format!("-        {}", display::line(&text)));
     }
     for layer in &report.host.layers {
         let text = match &layer.missing_because {

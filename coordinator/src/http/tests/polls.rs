@@ -101,8 +101,14 @@ async fn a_coordinator_that_comes_back_trusts_leases_for_one_lease_time() {
     // As if nobody had looked after the store for an hour.
     let now = Clock::new().now();
     let (an_hour_ago, later) = (Timestamp(now.0 - 3_600_000_000), now.plus_ms(3_600_000));
-    let gone =
-        Term { name: "maintenance", holder: "gone".to_owned(), until: an_hour_ago, now: later, trust: None };
+    let gone = Term {
+        name: "maintenance",
+        holder: "gone".to_owned(),
+        until: an_hour_ago,
+        now: later,
+        longest_ms: 0,
+        trust: None,
+    };
     house.store.take_term(gone).await.expect("takes");
     let other = serve(Arc::clone(&house.store), 1_200_000).await;
     // Its term gives everybody the time before it looks for the first expired one.

@@ -105,8 +105,10 @@ async fn answered(answer: Response, now: Timestamp) -> Sent {
     if status.is_success() {
         return Sent::Taken;
     }
-    let retry_after_ms =
-        answer.headers().get(header::RETRY_AFTER).and_then(|after| wait_ms(after.to_str().ok()?, now));
+    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    // An instant is compared with the receiver's own clock, where it tells its time: ours may be set otherwise.
+    let here = header(header::DATE).and_then(instant_of).unwrap_or(now);
+    let retry_after_ms = header(header::RETRY_AFTER).and_then(|after| wait_ms(after, here));
     if status.is_redirection() {
         let why = format!("it answers {status}; redirects are not followed: set `url` to where it is");
         return Sent::Refused { why, retry_after_ms };
@@ -126,8 +128,12 @@ fn wait_ms(text: &str, now: Timestamp) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(seconds.saturating_mul(1000));
     }
-    let at = chrono::DateTime::parse_from_rfc2822(text).ok()?;
-    Some(Timestamp(at.timestamp_micros()).ms_since(now))
+    instant_of(text).map(|at| at.ms_since(now))
+}
+
+/// An HTTP date.
+fn instant_of(text: &str) -> Option<Timestamp> {
+    chrono::DateTime::parse_from_rfc2822(text.trim()).ok().map(|at| Timestamp(at.timestamp_micros()))
 }
 
 /// What it says, on one line.

@@ -1,0 +1,85 @@
+//! Keeps this coordinator's clock with its source: the machine's wall clock, or the database's where coordinators share
+//! one. The rules are those of `clock.rs`; what a step means for leases is in `term.rs`.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Lead, jittered};
+use crate::{
+    clock::{Clock, Elapsed, ObservedChange, STEP_HOLD_MS},
+    http::error_chain,
+    store::{Store, StoreError},
+};
+
+/// How often the machine's own clock is looked at, and the database's while it is stepped. Costs next to nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the database's clock is asked for while it is steady.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// Within how many milliseconds of each other coordinators of one database follow a step of its clock: each sees it when
+/// it asks next, and follows it when it has held. As long again as between two questions is for answers that are late.
+pub(super) const FOLLOWED_APART_MS: u64 = STEP_HOLD_MS + 2 * 5_000;
+
+/// What was seen of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClockSeen {
+    /// No step, or one of this machine's own clock that is not followed, and so concerns no deadline.
+    Steady,
+    /// A step of this machine's own clock was followed.
+    OwnFollowed,
+    /// The database's clock is stepped, or was until now.
+    SharedStepped,
+    /// A step of the database's clock was followed.
+    SharedFollowed,
+}
+
+/// Looks at the source of the clock. `None` where the database's answer took too long to say anything.
+///
+/// # Errors
+/// The database does not answer.
+pub(crate) async fn check_clock(store: &dyn Store, clock: &Clock) -> Result<Option<ClockSeen>, StoreError> {
+    let asked = Elapsed::now();
+    let Some(theirs) = store.time().await? else {
+        return Ok(Some(match clock.observe_wall() {
+            ObservedChange::StepFollowed(_) => ClockSeen::OwnFollowed,
+            ObservedChange::Steady
+            | ObservedChange::StepSeen(_)
+            | ObservedChange::StepHeld(_)
+            | ObservedChange::StepGone(_) => ClockSeen::Steady,
+        }));
+    };
+    Ok(clock.observe_answer(asked, theirs).map(|change| match change {
+        ObservedChange::Steady => ClockSeen::Steady,
+        ObservedChange::StepSeen(_) | ObservedChange::StepHeld(_) | ObservedChange::StepGone(_) => {
+            ClockSeen::SharedStepped
+        }
+        ObservedChange::StepFollowed(_) => ClockSeen::SharedFollowed,
+    }))
+}
+
+/// Keeps the clock with its source. Runs until `shutdown`.
+pub(crate) async fn follow_clock(
+    store: Arc<dyn Store>,
+    clock: Arc<Clock>,
+    lead: Arc<Lead>,
+    shutdown: CancellationToken,
+) {
+    // Only a store with coordinators elsewhere has hints for them, and a clock for all of them.
+    let usual = if store.hints().is_some() { ASK_EVERY } else { LOOK_EVERY };
+    let mut every = usual;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(jittered(every)) => {}
+        }
+        match check_clock(&*store, &clock).await {
+            Ok(Some(seen)) => {
+                lead.heed(seen);
+                every = if seen == ClockSeen::SharedStepped { LOOK_EVERY } else { usual };
+            }
+            Ok(None) => every = LOOK_EVERY,
+            Err(error) => tracing::debug!("the clock is not compared for now: {}", error_chain(&error)),
+        }
+    }
+}
