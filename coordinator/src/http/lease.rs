@@ -49,7 +49,8 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
         api.must_still_be(&call.caller)?;
         let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
-        let granted = api.store.lease(request.clone(), runs, api.lease_length.current_ms(), api.clock.now()).await?;
+        let granted =
+            api.store.lease(request.clone(), runs, api.lease_length.current_ms(), api.clock.now()).await?;
         if !granted.leases.is_empty() || granted.drain || Instant::now() >= end || api.shutdown.is_cancelled()
         {
             let mut leases = Vec::with_capacity(granted.leases.len());

@@ -305,8 +305,7 @@ async fn hanging_linter_is_ended_at_its_limit() -> Result<()> {
     let _room = room().await;
     // No other linter runs in this house: on a busy machine one that works could reach so short a limit as well.
     let house = House::new("[run]\nlint_timeout_ms = 800\n").await?;
-    let settings =
-        "[lint.slow]\nextensions = [\"md\"]\ncheck = \"sleep 600\"\ngates = false\n[lint.ruff]\nenabled = false\n";
+    let settings = "[lint.slow]\nextensions = [\"md\"]\ncheck = \"sleep 600\"\ngates = false\n[lint.ruff]\nenabled = false\n";
     let script = r#"
 [[turns]]
 calls = [{ name = "create_file", args = { path = "c.md", content = "c\n" } }]

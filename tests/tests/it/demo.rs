@@ -140,7 +140,8 @@ async fn demo_ends_well_on_a_busy_machine() -> Result<()> {
     let report = lines(&demo.stdout)?.pop().context("a report")?;
     ensure!(report["ok"] == true, "{report:#}");
     // Where leases are lost again and again, tasks end after many of them.
-    let leases = report["tasks"].as_array().context("tasks")?.iter().filter_map(|task| task["leases"].as_u64());
+    let leases =
+        report["tasks"].as_array().context("tasks")?.iter().filter_map(|task| task["leases"].as_u64());
     ensure!(leases.clone().all(|leases| leases <= 6), "{report:#}");
     Ok(())
 }

@@ -110,7 +110,8 @@ impl Project {
         let mut missing = Vec::new();
         for (program, probe) in &self.needs {
             let output = sandbox.run(CommandSpec::shell(probe.as_str())).await;
-            let output = output.fail_with(Exit::Failed, || format!("cannot look for {program} in a sandbox"))?;
+            let output =
+                output.fail_with(Exit::Failed, || format!("cannot look for {program} in a sandbox"))?;
             if output.ended != Ended::Exit(0) {
                 missing.push(program.as_str());
             }
