@@ -9,6 +9,7 @@ mod dashboard;
 pub mod decide;
 pub mod gc;
 pub mod http;
+mod lease_length;
 pub mod limits;
 pub mod memory;
 pub mod meter;

@@ -30,6 +30,7 @@ use crate::{
         AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, Relays,
         RunTokens, Sessions, TokenTable, TokensUnread, router,
     },
+    lease_length::LeaseLength,
     limits::{LimitError, LimitTable},
     notify::{Notifier, NotifyError, NotifyMeters, NotifyTable, begin},
     past::Past,
@@ -271,6 +272,7 @@ pub async fn start(
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
     let Patience { body, .. } = config.patience;
+    let lease_length = Arc::new(LeaseLength::new(lease_ms));
     let seats = Seats::new(descriptors::bounded(config.connections_max), config.connections_per_peer);
     let api = Arc::new(Api {
         store: Arc::clone(&store),
@@ -286,6 +288,7 @@ pub async fn start(
         budgets: std::sync::atomic::AtomicBool::new(store.has_budgets().await?),
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
+        lease_length: Arc::clone(&lease_length),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, polls: config.polls, hosts: config.hosts },
         meters: HttpMeters::default(),
         redactor: config.redactor,
@@ -317,7 +320,7 @@ pub async fn start(
         tasks.spawn(send_hints(Arc::clone(&hints), Arc::clone(&wakes), shutdown.clone()));
         tasks.spawn(follow_hints(hints, Arc::clone(&wakes), shutdown.clone()));
     }
-    look_after(&tasks, (store, clock, Arc::clone(&wakes)), lease_ms, &shutdown);
+    look_after(&tasks, (store, clock, Arc::clone(&wakes)), &lease_length, &shutdown);
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(watch_writers(Arc::clone(&api.store), shutdown.clone()));
     let accept = |listener, tls| Accept {
@@ -343,15 +346,15 @@ pub async fn start(
 fn look_after(
     tasks: &TaskTracker,
     (store, clock, wakes): (Arc<dyn Store>, Arc<Clock>, Arc<Wakes>),
-    lease_ms: u64,
+    lease_length: &Arc<LeaseLength>,
     shutdown: &CancellationToken,
 ) {
     let shared = || (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes));
     let (of, at, woken) = shared();
-    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, lease_ms));
+    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, lease_length.configured_ms()));
     tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
     let (of, at, woken) = shared();
-    tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), lease_ms, shutdown.clone()));
+    tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), Arc::clone(lease_length), shutdown.clone()));
     let (of, at, _) = shared();
     tasks.spawn(follow_clock(of, at, Arc::clone(&lead), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, wakes, lead, shutdown.clone()));

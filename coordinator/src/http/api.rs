@@ -27,6 +27,7 @@ use super::{
 use crate::{
     archive::ArchiveSettings,
     clock::Clock,
+    lease_length::LeaseLength,
     limits::LimitTable,
     memory::MemoryTable,
     notify::{Notifier, NotifyMeters, NotifyTable},
@@ -40,7 +41,7 @@ use crate::{
 /// Times and exposure that routes need.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// How long a lease lasts without a heartbeat.
+    /// How long a lease lasts without a heartbeat, as configured.
     pub lease_ms: u64,
     /// How often workers are asked to send heartbeats.
     pub heartbeat_ms: u64,
@@ -72,6 +73,8 @@ pub struct Api {
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,
     pub(crate) limits: Limits,
+    /// How long a lease lasts that is granted or renewed now.
+    pub(crate) lease_length: Arc<LeaseLength>,
     /// What was asked since the process began.
     pub(crate) meters: HttpMeters,
     /// Strikes secrets out of what people write.

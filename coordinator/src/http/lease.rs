@@ -42,13 +42,15 @@ type Answered = Result<Response<Body>, Refusal>;
 pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
     let request: LeaseRequest = call.json()?;
     check(&request)?;
+    api.lease_length.record_contact(request.incarnation);
     let (came, end) = (Instant::now(), Api::poll_end(request.wait_ms));
     loop {
         let news = api.wakes.wait_for_work();
         api.must_still_be(&call.caller)?;
         let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
-        let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
+        let granted =
+            api.store.lease(request.clone(), runs, api.lease_length.current_ms(), api.clock.now()).await?;
         if !granted.leases.is_empty() || granted.drain || Instant::now() >= end || api.shutdown.is_cancelled()
         {
             let mut leases = Vec::with_capacity(granted.leases.len());
@@ -123,7 +125,7 @@ async fn lease_of(api: &Api, granted: Granted) -> Result<Lease, Refusal> {
         attempt: record.runs,
         epoch: record.epoch,
         token: api.run_tokens.make(run, record.epoch),
-        lease_ms: api.limits.lease_ms,
+        lease_ms: api.lease_length.current_ms(),
         heartbeat_ms: api.limits.heartbeat_ms,
         head,
         forked,
@@ -139,13 +141,14 @@ pub(super) async fn heartbeat(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("held"));
     }
     check_room(request.room.as_ref())?;
+    api.lease_length.record_contact(request.incarnation);
     let end = Api::poll_end(request.wait_ms);
     loop {
         let news = api.wakes.wait_for_leases();
         api.must_still_be(&call.caller)?;
         let HeartbeatRequest { incarnation, held, room, .. } = request.clone();
         let beat = Heartbeat { incarnation, held, room };
-        let known = api.store.heartbeat(beat, api.limits.lease_ms, api.clock.now()).await?;
+        let known = api.store.heartbeat(beat, api.lease_length.current_ms(), api.clock.now()).await?;
         if !known.lost.is_empty() || known.drain || Instant::now() >= end || api.shutdown.is_cancelled() {
             let (renewed, lost, drain) = (known.renewed, known.lost, known.drain);
             return json(&HeartbeatResponse { renewed, lost, drain });

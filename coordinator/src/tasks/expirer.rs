@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use docket_schema::ids::{Epoch, TaskId};
+use docket_schema::ids::{Epoch, IncarnationId, TaskId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Lead, Wakes, check_clock, jittered};
@@ -14,6 +14,7 @@ use crate::{
     clock::Clock,
     decide,
     http::error_chain,
+    lease_length::LeaseLength,
     store::{CommandBlobs, CommandError, Decide, Store, StoreError},
 };
 
@@ -30,12 +31,13 @@ pub(crate) async fn expire_leases(
     clock: Arc<Clock>,
     wakes: Arc<Wakes>,
     lead: Arc<Lead>,
-    lease_ms: u64,
+    lease_length: Arc<LeaseLength>,
     shutdown: CancellationToken,
 ) {
-    let every = ROUND_EVERY_MAX.min(Duration::from_millis(lease_ms / 10).max(Duration::from_millis(10)));
+    let tenth = Duration::from_millis(lease_length.configured_ms() / 10);
+    let every = ROUND_EVERY_MAX.min(tenth.max(Duration::from_millis(10)));
     loop {
-        let wait = match expire_round(store.as_ref(), &clock, &wakes, &lead).await {
+        let wait = match expire_round(store.as_ref(), &clock, &wakes, &lead, &lease_length).await {
             Ok(ended) if ended >= ROUND_MAX => Duration::ZERO,
             Ok(_) => jittered(every),
             Err(error) => {
@@ -56,6 +58,7 @@ async fn expire_round(
     clock: &Clock,
     wakes: &Wakes,
     lead: &Lead,
+    lease_length: &LeaseLength,
 ) -> Result<u32, StoreError> {
     if !lead.may_end_leases() {
         return Ok(0);
@@ -76,30 +79,33 @@ async fn expire_round(
         if !lead.may_end_leases() {
             return Ok(0);
         }
-        end_if_past(store, clock, wakes, task, epoch).await?;
+        if let Some(worker) = end_if_past(store, clock, wakes, task, epoch).await? {
+            lease_length.record_expiry(worker);
+        }
     }
     Ok(count)
 }
 
 /// Ends a lease that was found past its deadline, unless it was renewed since: a round of many takes a
-/// while, and who was heard of meanwhile keeps the lease.
+/// while, and who was heard of meanwhile keeps the lease. Answers the worker that lost it.
 pub(crate) async fn end_if_past(
     store: &dyn Store,
     clock: &Clock,
     wakes: &Wakes,
     task: TaskId,
     epoch: Epoch,
-) -> Result<(), StoreError> {
-    let stands = store.task(task).await?.and_then(|(_, deadline)| deadline);
-    if stands.is_none_or(|deadline| deadline > clock.now()) {
-        return Ok(());
+) -> Result<Option<IncarnationId>, StoreError> {
+    let Some((before, Some(deadline))) = store.task(task).await? else { return Ok(None) };
+    if deadline > clock.now() {
+        return Ok(None);
     }
     let decide: Decide = Box::new(move |record| decide::expire(record, epoch));
     match store.command(task, decide, CommandBlobs::default(), clock.now()).await {
         Ok((record, _)) => {
-            tracing::info!(%task, %epoch, worker = ?record.worker, "a lease expired");
+            tracing::info!(%task, %epoch, worker = ?before.worker, "a lease expired");
             wakes.task_is(record.state);
             wakes.leases();
+            return Ok(before.worker);
         }
         Err(CommandError::Store(error)) => return Err(error),
         // Another coordinator was faster, or the task moved on.
@@ -108,5 +114,5 @@ pub(crate) async fn end_if_past(
             tracing::error!(%task, "a lease could not be ended: {}", error_chain(&*error));
         }
     }
-    Ok(())
+    Ok(None)
 }

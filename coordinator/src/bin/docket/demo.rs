@@ -115,8 +115,7 @@ async fn play(cx: &Context, client: &Client, address: &str, begun: Instant) -> O
     if !cx.json() {
         verify::say(cx, &verified);
     }
-    let ok =
-        verified.ok && kills.len() == watch::KILLS && tasks.len() >= 4 && tasks.iter().all(|task| task.green);
+    let ok = verified.ok && kills.len() == watch::KILLS && tasks.iter().all(|task| task.green);
     Ok(Report {
         ok,
         decisions: "scripted",

@@ -4,17 +4,16 @@
 //! less than a crate for it, and a file that is forgotten is named.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
+use docket_worker::sandbox::{CommandSpec, Ended, Sandbox};
 use serde::Deserialize;
 
-use crate::{
-    doctor::find_in_path,
-    fail::{Exit, FailWith as _, Outcome},
-};
+use crate::fail::{Exit, FailWith as _, Outcome};
 
 macro_rules! project {
     ($name:literal: $($file:literal),* $(,)?) => {
@@ -70,8 +69,9 @@ pub(crate) struct Project {
     pub(crate) name: String,
     /// What it is, for people.
     pub(crate) what: String,
-    /// Programs its tests need.
-    pub(crate) needs: Vec<String>,
+    /// Programs that its tests need. Each has a shell line that succeeds in a sandbox where the program works: a program
+    /// can be on the path and lack its toolchain, as rustup's `cargo` does under another HOME.
+    needs: BTreeMap<String, String>,
     /// Its tasks.
     pub(crate) tasks: Vec<SampleTask>,
     #[serde(skip)]
@@ -105,9 +105,18 @@ pub(crate) fn all() -> Vec<Project> {
 }
 
 impl Project {
-    /// The programs it needs that this machine lacks.
-    pub(crate) fn lacks(&self) -> Vec<&str> {
-        self.needs.iter().map(String::as_str).filter(|name| find_in_path(name).is_none()).collect()
+    /// The programs it needs that do not work in this sandbox.
+    pub(crate) async fn missing_programs(&self, sandbox: &Sandbox) -> Outcome<Vec<&str>> {
+        let mut missing = Vec::new();
+        for (program, probe) in &self.needs {
+            let output = sandbox.run(CommandSpec::shell(probe.as_str())).await;
+            let output =
+                output.fail_with(Exit::Failed, || format!("cannot look for {program} in a sandbox"))?;
+            if output.ended != Ended::Exit(0) {
+                missing.push(program.as_str());
+            }
+        }
+        Ok(missing)
     }
 
     /// The script of one of its tasks.

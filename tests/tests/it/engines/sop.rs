@@ -144,7 +144,7 @@ async fn all_phases_leave_their_artifacts_and_all_gates_are_told() -> Result<()>
     // What the planner was given: how the workspace stands, who uses whom, what was changed last.
     let survey =
         played.kind("ToolFinished").find(|done| done["call"] == "r0").context("the survey")?.to_string();
-    for words in ["2 files in 2 folders", "tests/test_a.py uses a.py", " start\\nA\\ta.py"] {
+    for words in ["3 files in 2 folders", "tests/test_a.py uses a.py", " start\\nA\\ta.py"] {
         ensure!(survey.contains(words), "{words}: {survey}");
     }
     shown(&played).await?;

@@ -17,7 +17,7 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
-    sandbox::TOOL_HOMES,
+    sandbox::{Sandbox, SandboxConfig, TOOL_HOMES, workspace_owner},
     workspace::{BlobSink as _, Source},
 };
 use nix::{
@@ -32,6 +32,7 @@ use crate::{
     fail::Outcome,
     fixture,
     projects::{self, Project, SampleTask},
+    supervise,
 };
 
 /// A task of the demo in the queue.
@@ -52,10 +53,15 @@ pub(super) struct Stage {
 pub(super) async fn prepare(cx: &Context, client: &Client) -> Outcome<Stage> {
     let repositories = cx.home.folder("demo")?;
     let (mut specs, mut staged, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    let probe = probe_sandbox(cx).await?;
     for project in projects::all().iter().rev() {
-        let lacks = project.lacks();
-        if !lacks.is_empty() {
-            let text = format!("{} is left out: this machine lacks {}", project.name, lacks.join(", "));
+        let missing = project.missing_programs(&probe.sandbox).await?;
+        if !missing.is_empty() {
+            let text = format!(
+                "{} is left out: {} does not work in a sandbox here",
+                project.name,
+                missing.join(", ")
+            );
             say(cx, &text);
             left_out.push(text);
             continue;
@@ -71,6 +77,28 @@ pub(super) async fn prepare(cx: &Context, client: &Client) -> Outcome<Stage> {
     let ids = staged.iter().map(|task| task.id).collect();
     client.submit(&SubmitRequest { tasks: specs, ids: Some(ids) }).await?;
     Ok(Stage { tasks: staged, left_out })
+}
+
+/// A sandbox with the limits of a run's, to find out which programs work in one.
+struct ProbeSandbox {
+    sandbox: Sandbox,
+    /// Its workspace, removed with it.
+    _folder: tempfile::TempDir,
+}
+
+async fn probe_sandbox(cx: &Context) -> Outcome<ProbeSandbox> {
+    let folder = staging(
+        tempfile::Builder::new().prefix("probe-").tempdir_in(cx.home.folder("scratch")?),
+        "make a folder",
+    )?;
+    // Where docket is root, commands run as another user.
+    if let Some((uid, gid)) = workspace_owner() {
+        staging(std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)), "give away a folder")?;
+    }
+    let mut config = SandboxConfig::new(supervise::backend(cx.config.sandbox), folder.path());
+    config.limits = cx.config.limits;
+    let sandbox = staging(Sandbox::prepare(config).await, "make a sandbox")?;
+    Ok(ProbeSandbox { sandbox, _folder: folder })
 }
 
 async fn repository(cx: &Context, client: &Client, project: &Project, parent: &Path) -> Outcome<Base> {

@@ -1,0 +1,138 @@
+//! How long a lease lasts. It starts at the configured length and grows while workers that are alive lose leases.
+//!
+//! A short lease hands over the work of a dead worker soon. On a busy machine it is also shorter than the time in which a
+//! live worker gets to renew it, and then the work goes round in circles: taken over, begun again, lost again. The
+//! evidence is a worker that is heard from after its lease expired. Each such worker doubles the length, up to
+//! [`GROWN_MS_MAX`]; a configuration with longer leases than that keeps its length.
+//!
+//! Invariant: the length never falls below the configured one, and never falls while the process lives.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use docket_schema::ids::IncarnationId;
+
+/// Longest lease that grows by itself, in milliseconds: the default length.
+const GROWN_MS_MAX: u64 = 30_000;
+/// Most workers that are remembered as presumed dead; the oldest is forgotten first.
+const PRESUMED_DEAD_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LeaseLength {
+    configured_ms: u64,
+    current_ms: AtomicU64,
+    /// Workers whose lease expired, and from which nothing came since.
+    presumed_dead: Mutex<VecDeque<IncarnationId>>,
+    /// Whether there are any: what most requests look at.
+    has_presumed_dead: AtomicBool,
+}
+
+impl LeaseLength {
+    /// Leases of `configured_ms` milliseconds.
+    pub(crate) fn new(configured_ms: u64) -> Self {
+        Self {
+            configured_ms,
+            current_ms: AtomicU64::new(configured_ms),
+            presumed_dead: Mutex::default(),
+            has_presumed_dead: AtomicBool::new(false),
+        }
+    }
+
+    /// The length that the configuration asks for, in milliseconds.
+    pub(crate) const fn configured_ms(&self) -> u64 {
+        self.configured_ms
+    }
+
+    /// The length of a lease that is granted or renewed now, in milliseconds.
+    pub(crate) fn current_ms(&self) -> u64 {
+        self.current_ms.load(Ordering::Relaxed)
+    }
+
+    /// A lease of `worker` expired: it is dead, or late.
+    pub(crate) fn record_expiry(&self, worker: IncarnationId) {
+        let mut presumed_dead = self.presumed_dead.lock().unwrap_or_else(PoisonError::into_inner);
+        if presumed_dead.contains(&worker) {
+            return;
+        }
+        if presumed_dead.len() == PRESUMED_DEAD_MAX {
+            presumed_dead.pop_front();
+        }
+        presumed_dead.push_back(worker);
+        self.has_presumed_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// `worker` sent a request. If its lease had expired, it was late and not dead, and leases grow.
+    pub(crate) fn record_contact(&self, worker: IncarnationId) {
+        if !self.has_presumed_dead.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut presumed_dead = self.presumed_dead.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = presumed_dead.iter().position(|dead| *dead == worker) else { return };
+        presumed_dead.remove(at);
+        self.has_presumed_dead.store(!presumed_dead.is_empty(), Ordering::Relaxed);
+        // Under the lock: two late workers at once are two steps.
+        let before = self.current_ms();
+        let after = before.saturating_mul(2).min(GROWN_MS_MAX).max(before);
+        if after > before {
+            self.current_ms.store(after, Ordering::Relaxed);
+            tracing::warn!(
+                "worker {worker} is alive, but was too late to renew a lease of {before} ms: new leases last {after} ms"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(n: u128) -> IncarnationId {
+        IncarnationId(uuid::Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn only_a_worker_that_is_heard_from_after_its_lease_expired_makes_leases_longer() {
+        let length = LeaseLength::new(1500);
+        length.record_contact(worker(1));
+        assert_eq!(length.current_ms(), 1500, "no lease expired");
+        length.record_expiry(worker(1));
+        length.record_expiry(worker(1));
+        length.record_contact(worker(2));
+        assert_eq!(length.current_ms(), 1500, "worker 1 may be dead");
+        length.record_contact(worker(1));
+        length.record_contact(worker(1));
+        assert_eq!(length.current_ms(), 3000, "once for each expiry");
+    }
+
+    #[test]
+    fn leases_grow_to_the_default_length_and_no_further() {
+        let length = LeaseLength::new(1500);
+        for _ in 0..10 {
+            length.record_expiry(worker(1));
+            length.record_contact(worker(1));
+        }
+        assert_eq!(length.current_ms(), GROWN_MS_MAX);
+        let configured = LeaseLength::new(60_000);
+        configured.record_expiry(worker(1));
+        configured.record_contact(worker(1));
+        assert_eq!(configured.current_ms(), 60_000);
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_presumed_dead_workers_is_forgotten() {
+        let length = LeaseLength::new(1000);
+        for n in 0..=PRESUMED_DEAD_MAX as u128 {
+            length.record_expiry(worker(n));
+        }
+        length.record_contact(worker(0));
+        assert_eq!(length.current_ms(), 1000);
+        length.record_contact(worker(1));
+        assert_eq!(length.current_ms(), 2000);
+    }
+}
