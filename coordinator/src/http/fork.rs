@@ -193,9 +193,8 @@ async fn check_same_fork(
     sibling: Sibling,
 ) -> Result<(), Refusal> {
     let stream = api.store.read(StreamId::Run(sibling.run), Seq(0), 1).await?;
-    let decoded = stream
-        .first()
-        .map(|first| RunEvent::decode(&first.kind, first.version, first.payload.as_str()));
+    let decoded =
+        stream.first().map(|first| RunEvent::decode(&first.kind, first.version, first.payload.as_str()));
     let Some(Ok(RunEvent::Forked(forked))) = decoded else {
         tracing::error!(run = %sibling.run, "a fork's run does not begin with its origin");
         return Err(Refusal::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));

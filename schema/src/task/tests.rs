@@ -38,10 +38,25 @@ fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
         ),
         ("attempts_max", |task, n| task.attempts_max = n as u32, &[1, 100], &[0, 101, u32::MAX as i64]),
         ("crashes_max", |task, n| task.crashes_max = n as u32, &[1, u32::MAX as i64], &[0]),
-        ("backoff.base_ms", |task, n| task.backoff.base_ms = n as u64, &[0, 2_592_000_000], &[2_592_000_001, max]),
-        ("backoff.max_ms", |task, n| task.backoff.max_ms = n as u64, &[0, 2_592_000_000], &[2_592_000_001, max]),
+        (
+            "backoff.base_ms",
+            |task, n| task.backoff.base_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
+        (
+            "backoff.max_ms",
+            |task, n| task.backoff.max_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
         ("settings.turns_max", |task, n| task.settings.turns_max = Some(n as u32), &[1, 1000], &[0, 1001]),
-        ("settings.corrections_max", |task, n| task.settings.corrections_max = Some(n as u32), &[0, 100], &[101]),
+        (
+            "settings.corrections_max",
+            |task, n| task.settings.corrections_max = Some(n as u32),
+            &[0, 100],
+            &[101],
+        ),
         ("settings.tokens_max", |task, n| task.settings.tokens_max = Some(n as u64), &[1, max], &[0]),
         ("settings.cost_max_nusd", |task, n| task.settings.cost_max_nusd = Some(n as u64), &[1, max], &[0]),
         (

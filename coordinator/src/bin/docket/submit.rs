@@ -10,7 +10,8 @@ use docket_schema::{
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
     task::{
-        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch, TITLE_CHARS_MAX, TURNS_MAX, TaskSpec, check_model,
+        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch,
+        TITLE_CHARS_MAX, TURNS_MAX, TaskSpec, check_model,
     },
     tool::ToolSet,
     wire::SubmitRequest,

@@ -33,10 +33,7 @@ pub(super) struct KnownTask {
 impl KnownTask {
     /// A task of the same request.
     pub(super) fn requested(task: &NewTask) -> Self {
-        Self {
-            fields: fields_of(&task.spec, task.fork.as_ref().map(|fork| &fork.from)),
-            is_whole: true,
-        }
+        Self { fields: fields_of(&task.spec, task.fork.as_ref().map(|fork| &fork.from)), is_whole: true }
     }
 
     fn submitted(kind: &str, version: u16, payload: &str) -> Result<Self, LoadError> {
@@ -88,8 +85,7 @@ pub(super) fn check_same_child(
     submitted: &TaskSubmitted,
 ) -> Result<(), Box<TakenId>> {
     let (spec, delegated_by) = existing;
-    let wanted =
-        TaskSpec { priority: spec.priority, policy: spec.policy.clone(), ..submitted.spec.clone() };
+    let wanted = TaskSpec { priority: spec.priority, policy: spec.policy.clone(), ..submitted.spec.clone() };
     let known = KnownTask { fields: fields_of(spec, None), is_whole: true };
     known.check_same(&NewTask { id, spec: wanted, fork: None })?;
     if delegated_by == submitted.delegated_by.as_ref() {
@@ -147,9 +143,8 @@ pub(super) async fn load_known_tasks(
     let mut known = HashMap::with_capacity(used.len());
     for id in &used {
         let Some((_, stream_id)) = desk.tasks.get(id) else { continue };
-        let is_first = |event: &&crate::store::desk::StagedEvent| {
-            event.stream_id == *stream_id && event.seq == Seq(1)
-        };
+        let is_first =
+            |event: &&crate::store::desk::StagedEvent| event.stream_id == *stream_id && event.seq == Seq(1);
         if let Some(first) = desk.staged.events.iter().find(is_first) {
             known.insert(*id, KnownTask::submitted(&first.kind, first.version, &first.payload)?);
         }

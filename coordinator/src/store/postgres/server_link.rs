@@ -42,7 +42,9 @@ impl FailoverWatch {
             return;
         }
         if seen_at.is_none() {
-            tracing::warn!("the database takes no writes; docket connects again until the address leads to the primary");
+            tracing::warn!(
+                "the database takes no writes; docket connects again until the address leads to the primary"
+            );
         }
         *seen_at = Some(Instant::now());
         drop(seen_at);
@@ -82,7 +84,11 @@ impl ServerLink {
     }
 
     /// Connections for reading, which follow the writers to another server.
-    pub(super) async fn readers(&self, pool: PgPoolOptions, options: PgConnectOptions) -> Result<PgPool, sqlx::Error> {
+    pub(super) async fn readers(
+        &self,
+        pool: PgPoolOptions,
+        options: PgConnectOptions,
+    ) -> Result<PgPool, sqlx::Error> {
         let failover = Arc::clone(&self.failover);
         let pool = pool.before_acquire(move |_, meta| {
             let is_current = !failover.is_outdated(meta.age);

@@ -410,7 +410,9 @@ impl PgWriter {
             | StoreError::Full { .. }
             | StoreError::OtherBuild { .. }
             | StoreError::Schema { .. } => true,
-            StoreError::Unavailable { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } => false,
+            StoreError::Unavailable { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } => {
+                false
+            }
         };
         if asks.len() == 1 || !one_may_be_at_fault {
             return asks.iter().map(|ask| ask.failed(again(&error))).collect();
