@@ -22,8 +22,7 @@ pub struct SubmitRequest {
     /// The tasks, at most [`SUBMIT_TASKS_MAX`]. Blobs they name must be stored before.
     pub tasks: Vec<TaskSpec>,
     /// Given by the caller so that the same request sent again is accepted once: the n-th task's id
-    /// is taken from here, each id once. A known id is accepted again with equal content only. Absent = ids are made
-    /// for it.
+    /// is taken from here. Absent = ids are made for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<TaskId>>,
 }
