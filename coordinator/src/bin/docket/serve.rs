@@ -178,7 +178,7 @@ pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
 
 /// Serves until told to stop.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let stop = Stop::listen()?;
     let served = Served::start(&mut cx, &args.server).await?;
     announce(&cx, &served, 0);
