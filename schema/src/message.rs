@@ -28,13 +28,16 @@ impl fmt::Display for ModelRef {
     }
 }
 
+impl ModelRef {
+    /// The providers that docket speaks to.
+    pub const PROVIDERS: [&str; 4] = ["anthropic", "openai", "openai-responses", "scripted"];
+}
+
 impl FromStr for ModelRef {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         match text.split_once(':') {
-            Some((provider @ ("anthropic" | "openai" | "openai-responses" | "scripted"), name))
-                if !name.is_empty() =>
-            {
+            Some((provider, name)) if Self::PROVIDERS.contains(&provider) && !name.is_empty() => {
                 Ok(Self { provider: provider.to_owned(), name: name.to_owned(), base_url: None })
             }
             _ => Err(ParseIdError {

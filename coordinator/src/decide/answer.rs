@@ -3,12 +3,41 @@
 use docket_schema::{
     content::Content,
     event::TypedEvent as _,
-    ids::Turn,
+    ids::{Epoch, RunId, Turn},
     run::{BlockerAnswered, RunEvent},
     task::{TaskBlockedWhy, TaskRecord, TaskState},
 };
 
 use super::{Plan, Rejection, unblock};
+
+/// The run whose question an answer was checked against. While both are the task's, it is the same question: to ask
+/// another one, the run must be leased again, under a higher epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedRun {
+    /// The run.
+    pub run: RunId,
+    /// The task's epoch when its question was read.
+    pub epoch: Epoch,
+}
+
+/// As [`answer`], for an answer that was checked against the question of `asked`.
+///
+/// # Errors
+/// As [`answer`]; or the task's run asks a question by now that the answer was not checked against.
+pub fn answer_question(
+    record: &TaskRecord,
+    by: &str,
+    text: &Content,
+    asked: Option<AskedRun>,
+) -> Result<Plan, Rejection> {
+    let asks = record.blocked_why == Some(TaskBlockedWhy::Person);
+    let now = record.run.filter(|_| asks).map(|run| AskedRun { run, epoch: record.epoch });
+    if now.is_some() && now != asked {
+        let remedy = "its run asks something else by now; read that with `docket show`, then answer it";
+        return Err(Rejection::WrongState { state: record.state, remedy });
+    }
+    answer(record, by, text)
+}
 
 /// Gives `text` to the run that asked, and makes its task available. Where the model's provider stopped the
 /// run, no words are needed: what it asked for was done elsewhere.
@@ -51,7 +80,10 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rej
             refused("it asks nothing, and is going to run anyway")
         }
         (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
-            refused("it has ended and asks nothing; `docket resume` goes on with its run")
+            refused(match record.last_run {
+                Some(_) => "it has ended and asks nothing; `docket resume` goes on with its run",
+                None => "it has ended without a run and asks nothing; `docket retry` begins one",
+            })
         }
     }
 }

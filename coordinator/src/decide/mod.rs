@@ -30,11 +30,13 @@ mod wanted;
 mod why;
 
 #[cfg(test)]
+mod advice_tests;
+#[cfg(test)]
 mod deliver_tests;
 #[cfg(test)]
 mod table;
 
-pub use answer::answer;
+pub use answer::{AskedRun, answer, answer_question};
 pub use budget::{Afford, afford};
 pub use cancel::cancel;
 pub use choose::{Candidate, Choice, FlowHead, Party, Running, Turns, choose};
@@ -62,7 +64,7 @@ pub use standing::lost_why;
 pub use submit::submit;
 pub use unblock::unblock;
 pub use wanted::{LabelsOf, Waiting, WaitingPart, wanted};
-pub use why::{Standing, why};
+pub use why::{Dependency, Standing, TakeUp, why};
 
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},

@@ -62,7 +62,10 @@ pub fn unpause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
             refused("it is not paused, and is going to run anyway")
         }
         (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
-            refused("it has ended; `docket resume` goes on with its run")
+            refused(match record.last_run {
+                Some(_) => "it has ended; `docket resume` goes on with its run",
+                None => "it has ended without a run; `docket retry` begins one",
+            })
         }
     }
 }

@@ -42,7 +42,12 @@ pub fn retry(
     }
     match record.state {
         TaskState::Running => {
-            Err(Rejection::WrongState { state: record.state, remedy: "cancel it first, then retry" })
+            let remedy = if record.forked_from.is_some() {
+                "a fork has no start of its own: `docket resume` its run, which ends the one that runs"
+            } else {
+                "cancel it first, then retry"
+            };
+            Err(Rejection::WrongState { state: record.state, remedy })
         }
         TaskState::Scheduled | TaskState::Available => {
             Err(Rejection::WrongState { state: record.state, remedy: "it is going to run anyway" })

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::*;
 
-const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+pub(super) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 pub(super) const TASK: TaskId = TaskId(Uuid::from_u128(1));
 pub(super) const RUN: RunId = RunId(Uuid::from_u128(2));
 const WORKER: IncarnationId = IncarnationId(Uuid::from_u128(3));

@@ -32,7 +32,45 @@ pub struct Standing {
     /// Workers heard of lately.
     pub workers: Vec<WorkerView>,
     /// The tasks that it waits for and how they stand.
-    pub dependencies: Vec<(TaskId, TaskState)>,
+    pub dependencies: Vec<Dependency>,
+}
+
+/// A task that another one waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dependency {
+    /// The task.
+    pub task: TaskId,
+    /// How it stands.
+    pub state: TaskState,
+    /// How it can be taken up again once it has failed.
+    pub again: TakeUp,
+}
+
+/// By which command a task that has ended is taken up again. Each is refused for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeUp {
+    /// `docket retry`: from its start.
+    Retry,
+    /// `docket resume`: a fork has no start of its own.
+    Resume,
+    /// `docket archive restore` first: it is in the archive.
+    Restore,
+}
+
+impl TakeUp {
+    /// The command for a task that is here.
+    pub const fn of(record: &TaskRecord) -> Self {
+        if record.forked_from.is_some() { Self::Resume } else { Self::Retry }
+    }
+
+    /// The advice, about `task`.
+    fn advice(self, task: TaskId) -> String {
+        match self {
+            Self::Retry => format!("`docket retry {task}` takes it up again"),
+            Self::Resume => format!("`docket resume {task}` continues its run"),
+            Self::Restore => format!("`docket archive restore {task}` brings it back from the archive"),
+        }
+    }
 }
 
 /// Says it.
@@ -46,7 +84,7 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
         },
         TaskState::Completed | TaskState::Cancelled | TaskState::Discarded => (WhyKind::Ended, ended(record)),
         TaskState::Pending => {
-            tasks = standing.dependencies.iter().map(|(task, _)| *task).collect();
+            tasks = standing.dependencies.iter().map(|on| on.task).collect();
             (WhyKind::Dependencies, dependencies(standing))
         }
         TaskState::Scheduled => (
@@ -56,7 +94,11 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
         TaskState::Retryable => {
             let what = record.message.as_deref().unwrap_or("a run failed");
             let again = until(record.available_at, now);
-            (WhyKind::Backoff, format!("{what}; another run {again}, `docket retry` begins one at once"))
+            let at_once = match TakeUp::of(record) {
+                TakeUp::Retry => format!(", `docket retry {}` begins one at once", record.id),
+                TakeUp::Resume | TakeUp::Restore => String::new(),
+            };
+            (WhyKind::Backoff, format!("{what}; another run {again}{at_once}"))
         }
         TaskState::Blocked => (WhyKind::Blocked, blocked(record, now)),
         TaskState::Available => {
@@ -93,8 +135,16 @@ fn waits(standing: &Standing, wait: &ProviderWait, now: Timestamp) -> String {
 fn ended(record: &TaskRecord) -> String {
     let message = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
     let remedy = match record.state {
-        TaskState::Discarded | TaskState::Cancelled => "; `docket retry` takes it up again",
-        _ => "",
+        TaskState::Discarded | TaskState::Cancelled => {
+            format!("; {}", TakeUp::of(record).advice(record.id))
+        }
+        TaskState::Completed
+        | TaskState::Pending
+        | TaskState::Scheduled
+        | TaskState::Available
+        | TaskState::Running
+        | TaskState::Retryable
+        | TaskState::Blocked => String::new(),
     };
     format!("it is {}{message}{remedy}", record.state)
 }
@@ -103,19 +153,22 @@ fn dependencies(standing: &Standing) -> String {
     let failed = standing
         .dependencies
         .iter()
-        .find(|(_, state)| matches!(state, TaskState::Cancelled | TaskState::Discarded));
-    if let Some((task, state)) = failed {
-        return format!(
-            "it waits for task {task}, which was {state}: `docket retry {task}` takes that up again, `docket retry {} \
-             --without-dependencies` goes without it",
-            standing.record.id
-        );
+        .find(|on| matches!(on.state, TaskState::Cancelled | TaskState::Discarded));
+    if let Some(Dependency { task, state, again }) = failed {
+        let record = &standing.record;
+        let without = match TakeUp::of(record) {
+            TakeUp::Retry => {
+                format!(", `docket retry {} --without-dependencies` goes without it", record.id)
+            }
+            TakeUp::Resume | TakeUp::Restore => String::new(),
+        };
+        return format!("it waits for task {task}, which was {state}: {}{without}", again.advice(*task));
     }
     let named: Vec<String> = standing
         .dependencies
         .iter()
         .take(NAMED_MAX)
-        .map(|(task, state)| format!("task {task} ({state})"))
+        .map(|on| format!("task {} ({})", on.task, on.state))
         .collect();
     format!("it waits for {}{}", named.join(", "), more(standing.dependencies.len()))
 }
@@ -186,8 +239,7 @@ fn available(standing: &Standing) -> (WhyKind, String) {
     }
     let workers: Vec<&WorkerView> = standing.workers.iter().filter(|worker| worker.is_here()).collect();
     if workers.is_empty() {
-        let text =
-            "no worker has been heard of lately; start one: `docket worker`, or `docket up`".to_owned();
+        let text = "no worker has been heard of lately; `docket worker` starts one".to_owned();
         return (WhyKind::NoWorker, text);
     }
     let flow = Flow::of(spec);
@@ -428,15 +480,24 @@ mod tests {
     #[test]
     fn who_waits_for_a_task_that_failed_is_told_both_ways_out() {
         let mut waits = standing(|spec| spec.conditions.after = vec![OTHER]);
-        waits.dependencies = vec![(OTHER, TaskState::Running)];
+        let on = |state, again| vec![Dependency { task: OTHER, state, again }];
+        waits.dependencies = on(TaskState::Running, TakeUp::Retry);
         assert!(says(&waits).1.contains("(running)"));
-        waits.dependencies = vec![(OTHER, TaskState::Discarded)];
+        waits.dependencies = on(TaskState::Discarded, TakeUp::Retry);
         let text = says(&waits).1;
         assert!(
             text.contains(&format!("docket retry {OTHER}"))
                 && text.contains("--without-dependencies` goes without it"),
             "{text}"
         );
+        for (again, advice) in
+            [(TakeUp::Resume, "docket resume"), (TakeUp::Restore, "docket archive restore")]
+        {
+            waits.dependencies = on(TaskState::Cancelled, again);
+            let text = says(&waits).1;
+            assert!(text.contains(&format!("`{advice} {OTHER}`")), "{text}");
+            assert!(!text.contains(&format!("docket retry {OTHER}")), "{text}");
+        }
     }
 
     #[test]

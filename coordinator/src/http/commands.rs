@@ -11,7 +11,7 @@ use docket_schema::{
 };
 
 use crate::{
-    decide::{self, Dependencies, Settling},
+    decide::{self, AskedRun, Dependencies, Settling},
     store::Decide,
 };
 
@@ -23,8 +23,8 @@ pub(super) fn retry(by: String, reason: String, dependencies: Dependencies) -> D
     Box::new(move |record| decide::retry(record, &by, &reason, dependencies))
 }
 
-pub(super) fn answer(by: String, text: Content) -> Decide {
-    Box::new(move |record| decide::answer(record, &by, &text))
+pub(super) fn answer(by: String, text: Content, asked: Option<AskedRun>) -> Decide {
+    Box::new(move |record| decide::answer_question(record, &by, &text, asked))
 }
 
 pub(super) fn pause(by: String) -> Decide {

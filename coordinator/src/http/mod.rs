@@ -5,6 +5,7 @@
 //! whose caller is known and allowed. Nothing here holds SQL or decides about the queue.
 
 mod again;
+mod answer;
 mod api;
 mod append;
 mod archive;

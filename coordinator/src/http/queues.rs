@@ -22,7 +22,7 @@ use super::{
     errors::Refusal,
 };
 use crate::{
-    decide::{self, LabelsOf, Standing, Waiting},
+    decide::{self, Dependency, LabelsOf, Standing, TakeUp, Waiting},
     store::{Append, AppendError, Condition},
 };
 
@@ -158,12 +158,15 @@ pub(super) async fn why(api: Arc<Api>, call: Call) -> Answered {
     };
     let mut dependencies = Vec::new();
     for on in &record.waits_for {
-        let state = match api.store.task(*on).await? {
-            Some((other, _)) => Some(other.state),
+        let found = match api.store.task(*on).await? {
+            Some((other, _)) => Some((other.state, TakeUp::of(&other))),
             // It failed, and went to the archive.
-            None => api.store.stub(on.0).await?.and_then(|stub| Some(stub.task?.state)),
+            None => {
+                let stub = api.store.stub(on.0).await?.and_then(|stub| stub.task);
+                stub.map(|task| (task.state, TakeUp::Restore))
+            }
         };
-        dependencies.extend(state.map(|state| (*on, state)));
+        dependencies.extend(found.map(|(state, again)| Dependency { task: *on, state, again }));
     }
     let ahead = match record.state {
         TaskState::Available => api.store.ahead(record.clone()).await?,

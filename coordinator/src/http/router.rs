@@ -20,6 +20,7 @@ use futures_util::FutureExt as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{
+    answer,
     api::Api,
     append, archive,
     auth::Access,
@@ -196,7 +197,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/retry"), SUBMITS, "Runs a task again from the start", by!(tasks::retry))
         .takes::<wire::RetryRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/answer"), SUBMITS, "Answers what a blocked run asked; it goes on where it stood", by!(tasks::answer))
+    Route::new((Verb::Post, "/v1/tasks/{id}/answer"), SUBMITS, "Answers what a blocked run asked; it goes on where it stood", by!(answer::answer))
         .takes::<wire::AnswerRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/pause"), SUBMITS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause))
         .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),

@@ -1,18 +1,16 @@
-//! Routes of tasks: submit, list, show, cancel, retry, answer, pause, unpause.
+//! Routes of tasks: submit, list, show, cancel, retry, pause, unpause.
 
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
-    content::{BlobRef, Content},
     ids::TaskId,
     policy::Policy,
     redact::Redactor,
     task::{TaskSpec, check_models},
     wire::{
-        ActRequest, AnswerRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, RetryRequest,
-        SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery,
-        TaskView,
+        ActRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, RetryRequest, SUBMIT_TASKS_MAX,
+        SubmitRequest, SubmitResponse, Submitted, TaskPage, TaskQuery, TaskView,
     },
 };
 
@@ -26,7 +24,7 @@ use super::{
 use crate::{
     clock,
     decide::Dependencies,
-    store::{AppendError, CommandBlobs, CommandError, Decide, NewBlob, NewTask},
+    store::{AppendError, CommandBlobs, CommandError, Decide, NewTask},
 };
 
 /// Tasks of a page where the query does not say.
@@ -36,7 +34,7 @@ const PAGE_TASKS_MAX: u32 = 1000;
 /// Longest reason of an act, in bytes: it stands in the log.
 const REASON_BYTES_MAX: usize = 4096;
 
-type Answered = Result<Response<Body>, Refusal>;
+pub(super) type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     let request: SubmitRequest = call.json()?;
@@ -211,19 +209,6 @@ pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     json(&record)
 }
 
-pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
-    let AnswerRequest { text } = call.json()?;
-    if text.len() > TELL_BYTES_MAX {
-        let detail = format!("`text` may have at most {TELL_BYTES_MAX} bytes");
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
-    }
-    let (text, aside) = Content::place(api.redactor.text(text.trim()).as_bytes().to_vec());
-    let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
-    let blobs = CommandBlobs { blobs: blobs.into_iter().collect(), names: Vec::new() };
-    let decide = commands::answer(call.caller.name(), text);
-    tell_run(&api, &call, decide, blobs).await
-}
-
 pub(super) async fn pause(api: Arc<Api>, call: Call) -> Answered {
     let PauseRequest {} = call.json()?;
     let by = call.caller.name();
@@ -270,7 +255,8 @@ pub(super) async fn reach_children(
 }
 
 /// The worker that has the run, if one has, finds the wish at its next append.
-async fn tell_run(api: &Api, call: &Call, decide: Decide, blobs: CommandBlobs) -> Answered {
+/// Runs a command on the call's task and wakes those who follow its run.
+pub(super) async fn tell_run(api: &Api, call: &Call, decide: Decide, blobs: CommandBlobs) -> Answered {
     let id: TaskId = call.id()?;
     let (record, run) = api.store.command(id, decide, blobs, api.clock.now()).await?;
     api.announce(&record);

@@ -25,6 +25,41 @@ pub enum Permit {
     No(String),
 }
 
+/// A person's answer to the question whether a call may run. Only these three are answers: a text that is read as
+/// one of them by default would allow or refuse what the person did not decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PermissionAnswer {
+    /// The call may run.
+    Yes,
+    /// The call may run, and all else that its rule asks about in this run.
+    Always,
+    /// The call may not run; the words for the model, which may be none.
+    No(String),
+}
+
+impl PermissionAnswer {
+    /// The accepted words, for people.
+    pub const ACCEPTED: &str = "`yes` for this call, `always` for all that the rule asks about in this run, or `no` with words for the model";
+
+    /// Reads an answer by its first word, in any case. `yes` and `always` take no further words, for the model
+    /// would not read a condition that stands behind them. `None` = it is none of the three.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
+        let (first, rest) = text.split_at(end);
+        let rest = rest.trim_matches(|c: char| c.is_whitespace() || ",.:;!".contains(c));
+        match first.to_ascii_lowercase().as_str() {
+            "yes" | "y" if rest.is_empty() => Some(Self::Yes),
+            "always" if rest.is_empty() => Some(Self::Always),
+            // The word that refuses is no reason.
+            "no" | "n" => {
+                Some(Self::No(text[end..].trim_start_matches([',', '.', ':', ';', ' ']).to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permits {
@@ -33,27 +68,26 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Takes an answer. `yes` allows the call and `always` whatever its rule asks about; all else refuses it.
-    pub(super) fn said(&mut self, about: AboutCall, answer: &Content) {
-        let text = match answer {
-            Content::Text(text) => text.trim(),
-            Content::Blob(_) | Content::B64(_) => "",
+    /// Records an answer.
+    ///
+    /// # Errors
+    /// It is not one of the three: the coordinator records no other.
+    pub(super) fn record(&mut self, about: AboutCall, answer: &Content) -> Result<(), String> {
+        let answer = match answer {
+            Content::Text(text) => PermissionAnswer::parse(text),
+            Content::Blob(_) | Content::B64(_) => None,
         };
-        let first =
-            text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_ascii_lowercase();
-        let permit = match first.as_str() {
-            "yes" | "y" | "ok" | "allow" => Permit::Yes,
-            "always" => {
+        let permit = match answer {
+            Some(PermissionAnswer::Yes) => Permit::Yes,
+            Some(PermissionAnswer::Always) => {
                 self.rules.insert(about.rule);
                 Permit::Yes
             }
-            // The word that refuses is no reason.
-            "no" | "n" | "deny" => {
-                Permit::No(text[first.len()..].trim_start_matches([',', '.', ':', ';', ' ']).to_owned())
-            }
-            _ => Permit::No(text.to_owned()),
+            Some(PermissionAnswer::No(words)) => Permit::No(words),
+            None => return Err(format!(": the answer about {} is not yes, always or no", about.call)),
         };
         self.calls.insert(about.call, permit);
+        Ok(())
     }
 
     /// Another policy is in force: its rules may bear the same names and ask about something else.
@@ -77,21 +111,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_yes_allows() {
+    fn only_yes_always_and_no_are_answers() {
+        let no = |words: &str| Some(PermissionAnswer::No(words.to_owned()));
+        for (text, answer) in [
+            ("yes", Some(PermissionAnswer::Yes)),
+            (" Yes. ", Some(PermissionAnswer::Yes)),
+            ("Y", Some(PermissionAnswer::Yes)),
+            ("always!", Some(PermissionAnswer::Always)),
+            ("no", no("")),
+            ("No: use the mirror", no("use the mirror")),
+            ("n, use the mirror", no("use the mirror")),
+            // Conditions that the model would not read.
+            ("yes, but only in src", None),
+            ("always, until noon", None),
+            ("maybe", None),
+            ("use the mirror", None),
+            ("yesterday it broke", None),
+            ("nobody knows", None),
+            ("ja", None),
+            ("", None),
+        ] {
+            assert_eq!(PermissionAnswer::parse(text), answer, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_recorded_for_its_call_and_always_for_its_rule() {
+        let call = CallId("t1-0".to_owned());
+        let about = || AboutCall { call: call.clone(), rule: "r".to_owned() };
         for (answer, permit, always) in [
             ("yes", Permit::Yes, false),
-            (" Yes, once.", Permit::Yes, false),
             ("always", Permit::Yes, true),
-            ("no", Permit::No(String::new()), false),
-            ("No: use the mirror", Permit::No("use the mirror".to_owned()), false),
-            ("use the mirror", Permit::No("use the mirror".to_owned()), false),
-            ("yesterday it broke", Permit::No("yesterday it broke".to_owned()), false),
-            ("", Permit::No(String::new()), false),
+            ("no: use the mirror", Permit::No("use the mirror".to_owned()), false),
         ] {
             let mut permits = Permits::default();
-            let call = CallId("t1-0".to_owned());
-            permits.said(AboutCall { call: call.clone(), rule: "r".to_owned() }, &answer.into());
+            permits.record(about(), &answer.into()).expect("one of the three");
             assert_eq!((permits.of(&call), permits.always("r")), (Some(&permit), always), "{answer}");
         }
+        let mut permits = Permits::default();
+        assert!(permits.record(about(), &"maybe".into()).is_err_and(|why| why.contains("t1-0")));
+        assert_eq!(permits, Permits::default(), "nothing is recorded");
     }
 }

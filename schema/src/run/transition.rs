@@ -398,7 +398,7 @@ impl RunState {
         let asked = self.asked.take();
         if let Some(about) = asked.as_ref().and_then(|asked| asked.about.clone()) {
             // Of a call that waits; what it comes to is its result.
-            self.permits.said(about, &event.text);
+            self.permits.record(about, &event.text)?;
         } else if !is_blank(&event.text) {
             answer_words(asked, event.text).into_iter().for_each(|text| self.hear(text));
         }

@@ -221,7 +221,7 @@ pub fn check_priority(priority: i16) -> Result<(), FieldError> {
 }
 
 /// Whether git takes the name for a branch: the rules of `git check-ref-format --branch`.
-pub(super) fn is_branch_name(name: &str) -> bool {
+pub fn is_branch_name(name: &str) -> bool {
     let illegal = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     name.len() <= BRANCH_BYTES_MAX
@@ -245,12 +245,16 @@ pub fn check_models(spec: &TaskSpec) -> Result<(), FieldError> {
     all.into_iter().flatten().chain(of_roles).try_for_each(check_model)
 }
 
-/// Checks where a model is to be asked: an address that a run can ask at, and that may stand in a log for ever.
+/// Checks how and where a model is to be asked: a provider that docket speaks to, and an address that a run can ask at, and that may stand in a log for ever.
 /// What is recorded already is not checked again.
 ///
 /// # Errors
 /// The field that is wrong, and what it must be.
 pub fn check_model(model: &ModelRef) -> Result<(), FieldError> {
+    if !ModelRef::PROVIDERS.contains(&model.provider.as_str()) {
+        let must = "one of anthropic, openai, openai-responses and scripted";
+        return Err(FieldError { field: "model.provider", must });
+    }
     let Some(text) = &model.base_url else { return Ok(()) };
     let good = text.trim() == text
         && Url::parse(text).is_ok_and(|url| {

@@ -150,6 +150,11 @@ fn a_models_address_is_one_that_may_be_asked_and_may_be_written_down() {
     }
     let own = ModelRef { provider: "openai".into(), name: "x".into(), base_url: None };
     assert_eq!(check_model(&own), Ok(()));
+
+    let unknown = ModelRef { provider: "llama".to_owned(), ..own };
+    let error = check_model(&unknown).expect_err("no such provider");
+    assert_eq!(error.field, "model.provider");
+    assert!(ModelRef::PROVIDERS.iter().all(|name| error.must.contains(name)), "{error}");
 }
 
 #[test]

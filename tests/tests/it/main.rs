@@ -32,6 +32,7 @@ mod display;
 mod docs;
 mod doubt;
 mod drain;
+mod early_checks;
 mod edit_tool;
 mod engines;
 mod eval;

@@ -9,7 +9,8 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+    pg_cluster::Cluster,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, fresh_database, room, until},
 };
 use docket_worker::model::{Provider, ScriptedModel};
 
@@ -103,4 +104,61 @@ async fn what_is_denied_is_an_event_and_what_is_asked_about_waits_for_a_person()
     worker.drain().await?;
 
     coordinator.end_and_check().await
+}
+
+async fn only_yes_no_and_always_are_answers(place: Place) -> Result<()> {
+    let coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let sample = Sample::new(&[("old.txt", "old\n")])?;
+    let (template, spec) =
+        sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "policy".parse()?;
+    let options =
+        WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
+    let rests = async || {
+        until("a run that asks", async || {
+            let record = coordinator.client().task(task).await.ok()?.task;
+            (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
+        })
+        .await
+        .with_context(|| worker.tail())
+    };
+    let asked = rests().await?;
+    let run = asked.run.context("a run")?;
+    // Words to the run do not hide what it asks.
+    coordinator.docket(&["tell", &run.to_string(), "take care"]).await?.ok()?;
+    for wrong in ["maybe", "sure", "yes, but only this once", "always until noon", "nope", " "] {
+        let refused = coordinator.docket(&["answer", &task.to_string(), wrong]).await?;
+        let says = ["`yes`", "`always`", "`no`", "stays open"];
+        let said = says.iter().all(|word| refused.stderr.contains(word)) || wrong == " ";
+        ensure!(refused.code() == Some(2) && said, "{wrong}: {refused:?}");
+        let error = coordinator.client().answer(task, wrong).await.err().context("over HTTP as well")?;
+        let problem = error.problem().context("an answer of the coordinator's")?;
+        ensure!(problem.status == 400 && problem.field.as_deref() == Some("text"), "{wrong}: {problem:?}");
+    }
+    let still = coordinator.client().task(task).await?.task;
+    ensure!(
+        (still.state, still.seq) == (TaskState::Blocked, asked.seq),
+        "the question stays open: {still:?}"
+    );
+    coordinator.docket(&["answer", &task.to_string(), "no,", "keep", "it"]).await?.ok()?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+    let requests = server.requests();
+    let last = String::from_utf8_lossy(&requests.last().context("a request")?.body).into_owned();
+    ensure!(last.contains("a person was asked, and says: keep it"), "{last}");
+    coordinator.history(run).await?.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permission_question_takes_yes_no_and_always_and_stays_open_for_other_words() -> Result<()> {
+    let _room = room().await;
+    Box::pin(only_yes_no_and_always_are_answers(Place::Home)).await?;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(only_yes_no_and_always_are_answers(fresh_database(&cluster).await?)).await
 }

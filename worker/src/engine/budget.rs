@@ -10,12 +10,41 @@ use docket_schema::{
     message::{Prices, Usage},
     run::{FailureKind, Purpose, RunOutcome, RunStarted, RunState},
     system::CallCost,
+    tool::ToolSet,
 };
 
-use super::{Act, Decision, ModelCall, compaction, react};
+use super::{Act, Decision, Engine, ModelCall, compaction, prompt, react};
+use crate::tools;
 
 /// Tokens of the shortest answer that is worth to be asked for: a sentence and a call.
 const ANSWER_TOKENS_MIN: u32 = 256;
+
+/// Tokens that the budget of a run must pay for at least, or the run ends before its first call: what the smallest
+/// first request of a task has, by the rule that applies before a model has counted, and the shortest answer. A real
+/// request has more, for the project is part of its prompt; roles may have other prompts, so of an engine with roles
+/// the task's words alone are counted.
+pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) -> FirstCall {
+    let chars = text.char_indices().nth(prompt::TASK_CHARS_MAX);
+    let task = chars.map_or(text.len(), |(end, _)| end);
+    let prompts = if engine.roles().is_empty() {
+        let specs = tools::specs_of(engine.tool_set().unwrap_or(tools));
+        let system = prompt::system(&specs, &prompt::Project::default()).len();
+        system + serde_json::to_vec(&specs).expect("tool specifications have string keys only").len()
+    } else {
+        0
+    };
+    let request = compaction::tokens_by_rule((prompts + task) as u64);
+    FirstCall { request, answer: u64::from(ANSWER_TOKENS_MIN) }
+}
+
+/// Tokens of a first call, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstCall {
+    /// Its request.
+    pub request: u64,
+    /// The shortest answer that is worth to be asked for.
+    pub answer: u64,
+}
 
 /// What an engine decides, with the calls that the budgets pay for, and no others.
 pub(super) fn within(run: &RunState, next: impl FnOnce(&RunStarted) -> Decision) -> Decision {
@@ -155,4 +184,28 @@ fn dollars(nusd: u64) -> String {
     }
     let thousandths = nusd.div_ceil(1_000_000);
     format!("${}.{:03}", thousandths / 1000, thousandths % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine;
+
+    #[test]
+    fn the_smallest_first_call_grows_with_tools_and_words_and_is_least_with_roles() {
+        let of = |name: &str, tools, text: &str| {
+            first_call_tokens_min(&*engine::newest(name).expect("an engine"), tools, text)
+        };
+        let core = of("react", ToolSet::Core, "Fix it");
+        assert!(core.request > 500 && core.answer == 256, "{core:?}");
+        assert!(of("react", ToolSet::Wide, "Fix it").request > core.request);
+        assert!(of("react", ToolSet::Core, &"word ".repeat(500)).request > core.request + 500);
+        let cut = "x".repeat(prompt::TASK_CHARS_MAX);
+        assert_eq!(
+            of("react", ToolSet::Core, &cut),
+            of("react", ToolSet::Core, &cut.repeat(2)),
+            "as it is shown"
+        );
+        assert!(of("plan", ToolSet::Core, "Fix it").request < 10);
+    }
 }

@@ -51,6 +51,7 @@ pub(crate) use answer::ANSWER_INLINE_BYTES_MAX;
 pub use architect::Architect;
 pub use asked::{RoleError, roles_of};
 pub(crate) use budget::most;
+pub use budget::{FirstCall, first_call_tokens_min};
 pub(crate) use compaction::summary_call;
 pub use decision::*;
 pub use delegation::gives_nothing_away;

@@ -129,3 +129,13 @@ impl Provider {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_provider_that_a_model_may_name_is_spoken_to() {
+        assert_eq!(Provider::ALL.map(Provider::name), ModelRef::PROVIDERS);
+    }
+}

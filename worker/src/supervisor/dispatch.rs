@@ -36,6 +36,8 @@ use crate::{
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
 /// must leave time for another attempt within the lease.
 const BEAT_ANSWER: Duration = Duration::from_secs(5);
+/// How long a worker that ends waits until the coordinator has heard of that.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 
 type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -355,6 +357,11 @@ impl Dispatcher {
 
     async fn report(mut self) -> SupervisorReport {
         while self.cleanings.next().await.is_some() {}
+        if self.refused.is_none() && self.spoken && !self.away {
+            let (incarnation, room) = (self.incarnation, Some(room(&self.state)));
+            let request = HeartbeatRequest { incarnation, held: Vec::new(), room, wait_ms: 0 };
+            say_goodbye(self.client.clone(), request).await;
+        }
         let end = match self.refused {
             Some(why) => SupervisorEnd::Refused(why),
             None if self.killed_in_drain => SupervisorEnd::Killed,
@@ -363,6 +370,17 @@ impl Dispatcher {
         let report = SupervisorReport { incarnation: self.incarnation, end, tally: self.state.tally };
         tracing::info!("worker ended: {report}");
         report
+    }
+}
+
+/// Tells the coordinator that this worker has ended. Whatever it said of its room before would stand for the time that a
+/// worker counts as there, and `docket why` would name its full slots. Nothing depends on this: a worker that is killed
+/// says nothing.
+async fn say_goodbye(client: Client, request: HeartbeatRequest) {
+    match tokio::time::timeout(GOODBYE_TIME_MAX, client.heartbeat(&request)).await {
+        Ok(Ok(HeartbeatResponse { .. })) => {}
+        Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "no goodbye was said"),
+        Err(_) => tracing::debug!("no goodbye was said in time"),
     }
 }
 

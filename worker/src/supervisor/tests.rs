@@ -23,7 +23,7 @@ use docket_schema::{
     task::{TaskSpec, TaskState},
     wire::{
         HeartbeatRequest, HeartbeatResponse, Lease, LeaseRequest, LeaseResponse, LostLease, LostWhy,
-        ProblemCode, ReleaseReason, ReleaseRequest, ReleaseResponse,
+        ProblemCode, ROOM_DRAINS, ReleaseReason, ReleaseRequest, ReleaseResponse,
     },
 };
 use futures_util::stream;
@@ -328,6 +328,29 @@ async fn a_leased_run_gets_a_process_and_ends() {
     assert_eq!(report.end, SupervisorEnd::Drained);
     assert_eq!(report.tally, Tally { started: 1, finished: 1, ..Tally::default() });
     assert!(releases.is_empty());
+}
+
+#[tokio::test]
+async fn the_last_that_is_heard_of_a_worker_is_that_it_has_ended() {
+    let script = "cat > /dev/null; echo > $D/began; while [ ! -e $D/may_end ]; do sleep 0.01; done";
+    let mut house = House::start(runs(script), vec![Lease { heartbeat_ms: 20, ..work(1, LONG_MS) }]).await;
+    house.written("began").await;
+    // Its one slot is taken, which is all that the coordinator has heard of its room by then.
+    loop {
+        if let Seen::Beat(beat) = house.seen.recv().await.unwrap() {
+            assert!(beat.room.unwrap().full.unwrap().contains("slots are taken"));
+            break;
+        }
+    }
+    house.signal().await;
+    std::fs::write(house.dir.path().join("may_end"), "").unwrap();
+    (&mut house.worker).await.unwrap().unwrap();
+    let mut last = None;
+    while let Ok(seen) = house.seen.try_recv() {
+        last = Some(seen);
+    }
+    let Some(Seen::Beat(HeartbeatRequest { held, room: Some(room), .. })) = last else { panic!("{last:?}") };
+    assert_eq!((held.len(), room.full.as_deref()), (0, Some(ROOM_DRAINS)));
 }
 
 #[tokio::test]

@@ -107,6 +107,9 @@ pub enum DeliverError {
          another name"
     )]
     CheckedOut(String),
+    /// Refs cannot be written.
+    #[error("the folder {0} of the repository is not writable: check its permissions")]
+    NotWritable(PathBuf),
     /// The files that are checked out differ from their commit where the change is.
     #[error(
         "the files that are checked out differ from their commit where the result changes them, in {}",
@@ -135,6 +138,7 @@ impl DeliverError {
             | Self::Contents(_)
             | Self::Git(_)
             | Self::FilesDiffer { .. }
+            | Self::NotWritable(_)
             | Self::Target(_) => true,
             Self::BranchName(_)
             | Self::BranchTaken { .. }

@@ -411,7 +411,8 @@ fn real_paths(paths: impl Iterator<Item = String>, sides: &[&str]) -> Vec<String
 }
 
 /// Branches whose names are folders of each other cannot be there together.
-async fn in_the_way(repo: &LocalRepo, branch: &str) -> Result<(), DeliverError> {
+/// Refuses a branch that is a folder of another one's name, or that another one is a folder of.
+pub(super) async fn in_the_way(repo: &LocalRepo, branch: &str) -> Result<(), DeliverError> {
     let error = |other: &str| DeliverError::InTheWay { branch: branch.to_owned(), other: other.to_owned() };
     for (at, _) in branch.match_indices('/') {
         if branch_at(repo, &format!("refs/heads/{}", &branch[..at])).await?.is_some() {

@@ -250,7 +250,19 @@ fn agreed(question: &str) -> Outcome<bool> {
     asked.fail_as(Exit::Failed)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).fail_as(Exit::Failed)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    agreement(&answer).ok_or_else(|| {
+        let message = format!("`{}` is not an answer; answer y or n. Nothing was done", answer.trim());
+        Failure::new(Exit::Usage, message)
+    })
+}
+
+/// Reads the answer to a question whose default is no. `None` = it is neither yes nor no.
+fn agreement(answer: &str) -> Option<bool> {
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(true),
+        "" | "n" | "no" => Some(false),
+        _ => None,
+    }
 }
 
 fn say(cx: &Context, task: &BulkDone) {
@@ -309,5 +321,27 @@ impl<'a> Told<'a> {
             display::note(&display::line(&format!("{} ({}): {why}", task.id.short(), task.title)));
         }
         if self.refused > 0 { Exit::Refused } else { Exit::Ok }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::agreement;
+
+    #[test]
+    fn only_yes_and_no_answer_a_prompt() {
+        for (answer, agreed) in [
+            ("y\n", Some(true)),
+            (" YES ", Some(true)),
+            ("n", Some(false)),
+            ("No\n", Some(false)),
+            ("\n", Some(false)),
+            ("", Some(false)),
+            ("yess", None),
+            ("ok", None),
+            ("maybe", None),
+        ] {
+            assert_eq!(agreement(answer), agreed, "{answer:?}");
+        }
     }
 }

@@ -6,12 +6,13 @@ use docket_schema::{
     ids::TaskId,
     task::{TaskBlockedWhy, TaskRecord},
 };
+use docket_worker::client::ClientError;
 
 use crate::{
     access::{Access, Need},
     context::Context,
     display,
-    fail::{Exit, FailWith as _, Outcome},
+    fail::{Exit, FailWith as _, Failure, Outcome},
     ps, resolve,
 };
 
@@ -21,10 +22,12 @@ use crate::{
     after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
 it stood; the model reads the question and the answer before its next decision. Where the model's provider
 stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on.
-`docket retry` begins anew in its place, and `docket cancel` gives it up.
+`docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
+the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
 
 Examples:
   docket answer 3f9c01ab \"Port 8080; the tests use it as well.\"
+  docket answer 3f9c01ab no, use the mirror
   docket answer 3f9c01ab --file answer.md
   git log -5 --stat | docket answer 3f9c01ab -
   docket ps --json | jq -r 'select(.blocked_why == \"person\") | [.id, .message] | @tsv'"
@@ -62,7 +65,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Write).await?;
     let task = resolve::task(&access.client, &args.id).await?;
     let asked = access.client.task(task).await?.task;
-    let now = access.client.answer(task, &text).await?;
+    let now = access.client.answer(task, &text).await.map_err(refused)?;
     if cx.json() {
         display::say_json(&ps::Row::of(&now));
     } else {
@@ -76,6 +79,13 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     }
     access.close().await?;
     Ok(Exit::Ok)
+}
+
+/// Words that the question does not admit are the command line's fault.
+fn refused(error: ClientError) -> Failure {
+    let is_of_words = error.problem().is_some_and(|problem| problem.field.as_deref() == Some("text"));
+    let failure = Failure::from(error);
+    if is_of_words { Failure { exit: Exit::Usage, ..failure } } else { failure }
 }
 
 /// How a task that waits for a person goes on; `None` where it waits for none.

@@ -33,6 +33,7 @@ use crate::{
     show,
     signals::Stop,
     submit::{complexity, dollars, effort, model, period, temperature, work_path},
+    task_checks::note_unserved,
 };
 
 /// Tasks of one comparison at most: a page of them is looked at while they are waited for.
@@ -159,6 +160,9 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let ids = specs.iter().map(|_| TaskId(docket_coordinator::clock::new_id())).collect();
     let answer = access.client.submit(&SubmitRequest { tasks: specs, ids: Some(ids) }).await?;
     let tasks: Vec<TaskId> = answer.tasks.iter().map(|task| task.id).collect();
+    if let Some(first) = tasks.first() {
+        note_unserved(&access.client, *first).await;
+    }
     let alone = access.is_alone();
     let waited = if args.no_wait || alone {
         false

@@ -36,6 +36,11 @@ fn if_failed(text: &str) -> Result<IfFailed, String> {
 }
 
 impl ConditionArgs {
+    /// The labels that a worker must have.
+    pub(crate) const fn selector(&self) -> &Labels {
+        &self.selector
+    }
+
     /// With the ids that were meant.
     pub(crate) async fn conditions(&self, client: &Client) -> Outcome<Conditions> {
         let mut after = Vec::new();

@@ -80,7 +80,7 @@ pub(crate) async fn result_of(
         let message = match state.stage {
             Stage::Ended(_) => {
                 format!(
-                    "run {run} ended before it had begun, so it left nothing; `docket retry` its task for another"
+                    "run {run} ended before it had begun, so it left nothing; `docket why {run}` says how its task goes on"
                 )
             }
             Stage::Unstarted

@@ -36,6 +36,7 @@ use crate::{
     logging,
     roles::{self, RoleModel},
     submit::model,
+    task_checks::check_keys,
 };
 
 /// Flags.
@@ -109,7 +110,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let folder =
         args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
     let suite = Suite::read(folder)?;
@@ -117,6 +118,8 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
     let choice = Choice { engines: &args.engine, model, roles: &args.role, only: &args.only };
     let matrix = Matrix::of(&cx, &suite, &choice)?;
+    let models = matrix.tries.iter().flat_map(Try::models).map(|model| ("the model", model));
+    check_keys(models, |name| std::env::var(name).ok())?;
     let page = args.html.as_deref().map(|path| std::fs::File::create(path).map(|file| (path, file)));
     let page = page.transpose().fail_with(Exit::Usage, || {
         format!("cannot write {}", args.html.as_deref().unwrap_or(folder).display())

@@ -12,7 +12,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    model::{PriceTable, ScriptedModel},
+    model::{PriceTable, ScriptedModel, unpriced},
     workspace::BlobSink as _,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    resolve,
+    resolve, show,
     submit::check_address,
 };
 
@@ -138,6 +138,16 @@ fn script(file: &Path) -> Outcome<Vec<u8>> {
 }
 
 impl Checked {
+    /// Refuses another model whose price is unknown where the run that is forked has a budget of money: the fork would
+    /// end before its first call.
+    pub(crate) async fn check_budget(&self, client: &Client, run: RunId) -> Outcome<()> {
+        let Some(models) = self.models.as_ref().filter(|models| !models.terms.priced) else { return Ok(()) };
+        let state = show::fold(client, run).await?;
+        let has_budget = state.pins.as_ref().is_some_and(|pins| pins.settings.cost_max_nusd > 0);
+        let message = || format!("--model: {}", unpriced(&models.main));
+        if has_budget { Err(Failure::new(Exit::Usage, message())) } else { Ok(()) }
+    }
+
     /// The request for `count` forks, with ids of its own: it can be sent again. Stores the script.
     pub(crate) async fn request(
         self,
@@ -208,6 +218,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let change = args.change.check(&cx)?;
     let access = Access::open(&cx, Need::Write).await?;
     let run = resolve::run(&access.client, &args.id).await?;
+    change.check_budget(&access.client, run).await?;
     let request = change.request(&access.client, args.turn, args.count).await?;
     let made = access.client.fork(run, &request).await?;
     say(&cx, &made);

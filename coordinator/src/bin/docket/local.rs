@@ -217,7 +217,10 @@ async fn sqlite_at(path: &Path) -> Outcome<SqlStore> {
 
 /// The life of a run process. What it says goes to its log, whose end its supervisor passes on.
 pub(crate) fn run_process() -> ExitCode {
-    logging::start(0);
+    // Its supervisor was started with the same variables, and refused them where they are wrong.
+    if let Err(failure) = logging::start(0) {
+        return ExitCode::from(failure.exit.code());
+    }
     let status = docket_worker::driver::run_process_main();
     ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
 }

@@ -2,18 +2,35 @@
 
 use std::io::IsTerminal as _;
 
-/// `json` in it makes each line an object, for what collects logs.
-const FORMAT: &str = "DOCKET_LOG_FORMAT";
+use tracing_subscriber::EnvFilter;
 
-/// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` (as `docket_worker=debug`) goes over it.
-pub(crate) fn start(verbose: u8) {
+use crate::fail::{Exit, Failure, Outcome};
+
+/// How lines are written: `text` for people, `json` for programs that collect logs.
+const FORMAT: &str = "DOCKET_LOG_FORMAT";
+/// What is logged, as `docket_worker=debug`.
+const FILTER: &str = "DOCKET_LOG";
+
+/// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` goes over it.
+///
+/// # Errors
+/// One of the two variables holds something else than it may.
+pub(crate) fn start(verbose: u8) -> Outcome<()> {
     let level = match verbose {
         0 => "warn",
         1 => "docket=info,docket_coordinator=info,docket_worker=info,warn",
         _ => "docket=debug,docket_coordinator=debug,docket_worker=debug,info",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("DOCKET_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let filter = match variable(FILTER) {
+        None => EnvFilter::new(level),
+        Some(text) => {
+            EnvFilter::try_new(&text).map_err(|_| wrong(FILTER, &text, "as docket_worker=debug"))?
+        }
+    };
+    let is_json = match variable(FORMAT) {
+        None => false,
+        Some(text) => is_json(&text).ok_or_else(|| wrong(FORMAT, &text, "text or json"))?,
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -22,11 +39,41 @@ pub(crate) fn start(verbose: u8) {
         // Where standard error is a file on a full disk, the complaint about it would panic, and the
         // request in hand would go unanswered.
         .log_internal_errors(false);
-    let as_json = std::env::var(FORMAT).is_ok_and(|format| format.trim().eq_ignore_ascii_case("json"));
     // A second start keeps the first: nothing is lost by it.
-    if as_json {
+    if is_json {
         drop(subscriber.json().flatten_event(true).with_target(true).try_init());
     } else {
         drop(subscriber.try_init());
+    }
+    Ok(())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.trim().is_empty())
+}
+
+fn is_json(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "json" => Some(true),
+        "text" => Some(false),
+        _ => None,
+    }
+}
+
+fn wrong(name: &str, text: &str, allowed: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("{name} in the environment: `{text}` is not {allowed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_json;
+
+    #[test]
+    fn a_log_format_is_text_or_json() {
+        for (text, json) in
+            [("json", Some(true)), (" JSON", Some(true)), ("text", Some(false)), ("yes", None)]
+        {
+            assert_eq!(is_json(text), json, "{text}");
+        }
     }
 }

@@ -89,6 +89,7 @@ mod signals;
 mod step;
 mod submit;
 mod supervise;
+mod task_checks;
 mod telemetry;
 mod tell;
 mod token;

@@ -92,7 +92,9 @@ pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
                 let message = if state.is_ended() {
                     format!("task {task} is {state} and was never run; `docket retry {task}` puts it back")
                 } else {
-                    format!("task {task} has not been run yet ({state}); `docket up` starts workers")
+                    format!(
+                        "task {task} has not been run yet ({state}); `docket why {task}` says what keeps it"
+                    )
                 };
                 Failure::new(Exit::NotFound, message)
             })

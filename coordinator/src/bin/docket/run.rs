@@ -37,6 +37,7 @@ use crate::{
     signals::Stop,
     submit::TaskArgs,
     supervise,
+    task_checks::check_own_worker,
 };
 
 /// How often the task's state is looked at while no run of it is followed.
@@ -69,8 +70,9 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let asked = args.task.check(&cx)?;
+    args.task.check_source(&cx).await?;
     let id = TaskId(docket_coordinator::clock::new_id());
     let stop = Stop::listen()?;
     if cx.url.is_some() || cx.home.ownership()? != Ownership::Free {
@@ -92,6 +94,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         }
         access.close().await?;
     }
+    check_own_worker(&cx, &args.task, &asked)?;
     let queue = QueueName::of_one(id);
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;

@@ -165,8 +165,16 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         // Before anything is pinned.
         let times = docket_coordinator::decide::Timetable::new(&args.cron, &args.tz).fail_as(Exit::Usage)?;
         if times.next(docket_coordinator::clock::Clock::new().now()).is_none() {
-            let message = format!("the times of `{}` never come", args.cron);
+            let message =
+                format!("--cron: the times of `{}` never come; give a line that has one", args.cron);
             return Err(Failure::new(Exit::Usage, message));
+        }
+        args.task.check_source(&cx).await?;
+        if let Some(branch) = &args.task.branch {
+            display::note(&display::line(&format!(
+                "note: each task of the schedule gives its result as the branch {branch}, which must be gone by then; \
+                 without --branch each has a branch of its own"
+            )));
         }
     }
     let access = Access::open(&cx, need).await?;

@@ -193,7 +193,7 @@ pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
 
 /// Serves until told to stop.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let stop = Stop::listen()?;
     let Some(served) = start_unless_stopped(&mut cx, &args.server, &stop).await? else { return Ok(Exit::Ok) };
     announce(&cx, &served, 0);

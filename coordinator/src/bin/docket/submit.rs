@@ -34,6 +34,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     policy,
     roles::{self, RoleModel},
+    task_checks::{check_budget, check_delivery_flags, note_unserved},
 };
 
 pub(crate) use crate::pinning::{absolute, pin_note, pinned};
@@ -224,17 +225,25 @@ pub(crate) fn work_path(text: &str) -> Result<WorkPath, String> {
 pub(crate) struct Asked {
     pub(crate) title: String,
     pub(crate) text: String,
-    model: ModelRef,
-    explore: Option<ModelRef>,
-    fallback: Option<ModelRef>,
-    roles: Vec<RoleAsked>,
+    pub(crate) model: ModelRef,
+    pub(crate) explore: Option<ModelRef>,
+    pub(crate) fallback: Option<ModelRef>,
+    pub(crate) roles: Vec<RoleAsked>,
     pub(crate) script: Option<Vec<u8>>,
     pub(crate) policy: Option<Policy>,
 }
 
 impl TaskArgs {
-    /// Checks everything that can be checked without a coordinator.
+    /// Checks everything that can be checked without a coordinator and without a look at the repository.
     pub(crate) fn check(&self, cx: &Context) -> Outcome<Asked> {
+        let asked = self.check_shared(cx)?;
+        check_delivery_flags(self)?;
+        check_budget(cx, self, &asked, &asked.text)?;
+        Ok(asked)
+    }
+
+    /// The part of [`TaskArgs::check`] that is the same for all tasks with the same models, engine, script and policy.
+    pub(crate) fn check_shared(&self, cx: &Context) -> Outcome<Asked> {
         let text = self.read_text()?;
         let title = title_of(&text)?;
         let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
@@ -463,6 +472,7 @@ pub(crate) fn title_of(text: &str) -> Outcome<String> {
 /// Submits the task.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let asked = args.task.check(&cx)?;
+    args.task.check_source(&cx).await?;
     let access = Access::open(&cx, Need::Write).await?;
     let fresh = TaskId(docket_coordinator::clock::new_id());
     let id = args.task.submit(&cx, &access.client, asked, None, fresh).await?;
@@ -471,6 +481,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     } else {
         display::say(&id.to_string());
     }
+    note_unserved(&access.client, id).await;
     access.close().await.map(|()| Exit::Ok)
 }
 

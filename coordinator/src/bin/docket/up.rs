@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 /// Serves and works until told to stop.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let stop = Stop::listen()?;
     args.worker.lay_over(&mut cx.config);
     let Some(served) = serve::start_unless_stopped(&mut cx, &args.server, &stop).await? else {

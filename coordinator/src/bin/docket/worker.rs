@@ -29,7 +29,7 @@ pub(crate) struct Args {
 
 /// Works until told to stop.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose);
+    logging::start(cx.verbose)?;
     let stop = Stop::listen()?;
     args.worker.lay_over(&mut cx.config);
     let (address, token) = coordinator(&cx)?;

@@ -56,7 +56,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     match args.what {
         None | Some(What::List) => {
             let access = Access::open(&cx, Need::Read).await?;
-            list(&cx, &access.client).await?;
+            list(&cx, &access).await?;
             access.close().await?;
         }
         Some(What::Drain { worker, wait }) => {
@@ -68,14 +68,15 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-async fn list(cx: &Context, client: &Client) -> Outcome<()> {
-    let workers = client.status().await?.workers;
+async fn list(cx: &Context, access: &Access) -> Outcome<()> {
+    let workers = access.client.status().await?.workers;
     if cx.json() {
         workers.iter().for_each(display::say_json);
         return Ok(());
     }
     if workers.is_empty() {
-        display::note("no worker was heard of lately; `docket worker` or `docket up` starts one");
+        let starts = if access.is_alone() { "docket up" } else { "docket worker" };
+        display::note(&format!("no worker was heard of lately; `{starts}` starts one"));
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();

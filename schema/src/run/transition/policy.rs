@@ -75,7 +75,7 @@ mod tests {
         use crate::{content::Content, message::CallId, run::AboutCall};
         let mut state = folded(&[(0, start(&[Ruling::Allow]))]);
         let about = AboutCall { call: CallId("t1-0".to_owned()), rule: "r".to_owned() };
-        state.permits.said(about, &Content::Text("always".to_owned()));
+        state.permits.record(about, &Content::Text("always".to_owned())).expect("an answer");
         assert!(state.permits.always("r"));
         state.tasks_policy(policy(Ruling::Ask));
         assert!(!state.permits.always("r"));

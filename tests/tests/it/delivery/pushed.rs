@@ -106,7 +106,8 @@ async fn a_remote_branch_with_other_work_stays_and_blocks() -> Result<()> {
     let _room = room().await;
     let scene = Scene::new()?;
     let bare = scene.remote().await?;
-    // Somebody's work, under the name that the task is to have.
+    let id = scene.submit(EDIT, &["--push", "--branch", "fix/it"]).await?;
+    // Somebody's work, under the name that the task is to have; before it is submitted, that would be refused.
     scene.git(&["switch", "--quiet", "-c", "elsewhere"]).await?;
     scene.commit(&[("b.txt", "b\n")]).await?;
     scene.git(&["push", "--quiet", "origin", "elsewhere:fix/it"]).await?;
@@ -114,7 +115,6 @@ async fn a_remote_branch_with_other_work_stays_and_blocks() -> Result<()> {
     scene.git(&["branch", "--quiet", "-D", "elsewhere"]).await?;
     let theirs = scene.git_at(&bare, &["rev-parse", "fix/it"]).await?;
 
-    let id = scene.submit(EDIT, &["--push", "--branch", "fix/it"]).await?;
     let up = scene.up().await?;
     let row = scene.is(&id, "blocked").await.with_context(|| up.tail())?;
     ensure!(row["delivery"]["blocked"]["why"] == "taken", "{row}");
@@ -125,9 +125,11 @@ async fn a_remote_branch_with_other_work_stays_and_blocks() -> Result<()> {
     let ours = scene.git_at(&bare, &["rev-parse", "fix/mine"]).await?;
     ensure!(ours == scene.git(&["rev-parse", "fix/mine"]).await?);
 
-    // One that cannot be delivered for want of a remote is told as well.
-    scene.git(&["remote", "rename", "origin", "elsewhere"]).await?;
+    // One that cannot be delivered, for its remote went after it was submitted, is told as well.
+    scene.docket(&["queue", "pause", "default"]).await?.ok()?;
     let lost = scene.submit(EDIT, &["--push"]).await?;
+    scene.git(&["remote", "rename", "origin", "elsewhere"]).await?;
+    scene.docket(&["queue", "unpause", "default"]).await?.ok()?;
     let row = scene.is(&lost, "blocked").await.with_context(|| up.tail())?;
     ensure!(row["delivery"]["blocked"]["why"] == "remote", "{row}");
     scene.git(&["remote", "rename", "elsewhere", "origin"]).await?;

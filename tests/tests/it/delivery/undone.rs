@@ -54,8 +54,9 @@ async fn a_repository_that_is_away_is_waited_for_and_its_task_is_not_archived() 
 async fn what_fails_here_is_tried_again_and_told_before_long() -> Result<()> {
     let _room = room().await;
     let scene = Scene::new()?;
-    scene.git(&["branch", "fix"]).await?;
     let beside = scene.submit(EDIT, &["--branch", "fix/one"]).await?;
+    // Before it is submitted, that would be refused.
+    scene.git(&["branch", "fix"]).await?;
     let locked = scene.submit(EDIT, &["--branch", "locked"]).await?;
     let lock = scene.repo().join(".git/refs/heads/locked.lock");
     fs::write(&lock, "")?;

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::{
     backlog::{self, Held},
-    command::Effort,
+    effort::Effort,
     raw::Raw,
     report::Report,
     stats::{Samples, rate},

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::{
     appends::{WRITERS, next, results},
     backlog::{self, Held},
-    command::Effort,
+    effort::Effort,
     report::Report,
     stats::Samples,
 };

@@ -9,9 +9,11 @@ use anyhow::Context as _;
 use serde_json::{Map, json};
 
 use super::{
-    appends, checkpoints, crash, drain, edit, engine, finished, fold, followers,
+    appends, checkpoints, crash, drain, edit,
+    effort::Effort,
+    engine, finished, fold, followers,
     group::Group,
-    http, latency, long, overview,
+    http, latency, listing, long, overview,
     places::{PgSchema, Place, Served, empty, sqlite_in},
     raw::Raw,
     remote,
@@ -56,6 +58,12 @@ pub(crate) struct Args {
     /// Fewer and shorter samples: some 20 seconds, and figures to match
     #[arg(long)]
     quick: bool,
+    /// The least that gives every figure a value, to see that each is measured; the values say little
+    #[arg(long, conflicts_with = "quick")]
+    smoke: bool,
+    /// List the groups with the figures that each owns, and measure nothing
+    #[arg(long, conflicts_with_all = ["quick", "smoke", "strict"])]
+    list: bool,
     /// End with exit code 8 where a target is missed
     #[arg(long)]
     strict: bool,
@@ -71,126 +79,27 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn hold(&self) -> Duration {
-        Duration::from_secs(self.hold_seconds.into())
-    }
-}
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effort {
-    /// Enough for medians to repeat.
-    Full,
-    /// Enough to see that it works.
-    Quick,
-}
-
-impl Effort {
-    const fn pick<T: Copy>(self, full: T, quick: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
+    const fn effort(&self) -> Effort {
+        match (self.quick, self.smoke) {
+            (true, _) => Effort::Quick,
+            (false, true) => Effort::Smoke,
+            (false, false) => Effort::Full,
         }
     }
 
-    /// Rounds in which what is compared takes turns.
-    pub(super) const fn rounds(self) -> usize {
-        self.pick(5, 2)
+    /// The PostgreSQL server. A variable that is empty names none.
+    fn server(&self) -> Option<&str> {
+        self.postgres.as_deref().filter(|url| !url.trim().is_empty())
     }
 
-    /// Length of one turn of a round.
-    pub(super) const fn slice(self) -> Duration {
-        self.pick(Duration::from_millis(150), Duration::from_millis(100))
+    /// Why a group cannot be measured with these flags, if so.
+    fn lacks(&self, group: Group) -> Option<&'static str> {
+        let lacks = group.wants_postgres() && self.server().is_none();
+        lacks.then_some("no server; name one with --postgres or DATABASE_URL")
     }
 
-    /// The same where runs append as live ones do.
-    pub(super) const fn live_slice(self) -> Duration {
-        self.pick(Duration::from_secs(4), Duration::from_secs(1))
-    }
-
-    /// Folds of one log, the fastest of which counts.
-    pub(super) const fn folds(self) -> usize {
-        self.pick(20, 5)
-    }
-
-    /// Submits whose start is timed.
-    pub(super) const fn latency_samples(self) -> usize {
-        self.pick(200, 50)
-    }
-
-    /// Bulk submits of the drain.
-    pub(super) const fn bulks(self) -> usize {
-        self.pick(8, 3)
-    }
-
-    /// Runs of 30 turns.
-    pub(super) const fn runs(self) -> usize {
-        self.pick(5, 2)
-    }
-
-    /// Runs one by one on an idle queue.
-    pub(super) const fn lone_runs(self) -> usize {
-        self.pick(30, 8)
-    }
-
-    /// Tasks of the drain with run processes.
-    pub(super) const fn isolated_tasks(self) -> usize {
-        self.pick(60, 12)
-    }
-
-    /// Run processes that are killed.
-    pub(super) const fn crashes(self) -> usize {
-        self.pick(5, 2)
-    }
-
-    /// The lease of a worker that is killed: as usual, or so short that it shows that it works.
-    pub(super) const fn lease(self) -> Duration {
-        self.pick(Duration::from_secs(30), Duration::from_secs(3))
-    }
-
-    /// Tasks that one worker finishes over HTTP.
-    pub(super) const fn drained(self) -> usize {
-        self.pick(20_000, 1000)
-    }
-
-    /// Files of the repository that is captured.
-    pub(super) const fn tree_files(self) -> usize {
-        self.pick(snapshots::FILES, snapshots::FILES / 10)
-    }
-
-    /// Snapshots of each kind.
-    pub(super) const fn walks(self) -> usize {
-        self.pick(15, 9)
-    }
-
-    /// Usual edits.
-    pub(super) const fn edits(self) -> usize {
-        self.pick(2000, 200)
-    }
-
-    /// Edits of a large file.
-    pub(super) const fn large_edits(self) -> usize {
-        self.pick(15, 3)
-    }
-
-    /// Finished runs in a store.
-    pub(super) const fn finished_runs(self) -> u32 {
-        self.pick(1000, 100)
-    }
-
-    /// Files of the tree that is searched.
-    pub(super) const fn searched_files(self) -> usize {
-        self.pick(5000, 1000)
-    }
-
-    /// Searches of it.
-    pub(super) const fn searches(self) -> usize {
-        self.pick(15, 5)
-    }
-
-    /// Processes started bare and sandboxed.
-    pub(super) const fn spawns(self) -> usize {
-        self.pick(40, 10)
+    fn hold(&self) -> Duration {
+        Duration::from_secs(self.hold_seconds.into())
     }
 }
 
@@ -201,13 +110,21 @@ struct Took {
     whole: Duration,
 }
 
-/// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is.
+/// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is, and so is a figure
+/// that a measured group owes.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    if args.list {
+        listing::say(&cx, &args.only);
+        return Ok(Exit::Ok);
+    }
+    if let Some((group, why)) = args.only.iter().find_map(|group| Some((group, args.lacks(*group)?))) {
+        return Err(Failure::new(Exit::Usage, format!("--only {}: {why}", group.name())));
+    }
     if cfg!(debug_assertions) {
         display::note("this is a debug build: figures are those of a release build many times over");
     }
     let started = Instant::now();
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let effort = args.effort();
     let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);
     let place = Place::new(&parent).map_err(|error| Failure { exit: Exit::Usage, error })?;
     let (mut report, mut groups) = (Report::default(), Vec::new());
@@ -215,6 +132,10 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     for group in Group::ALL {
         if !args.only.is_empty() && !args.only.contains(&group) {
             report.lacks_rest_of(group, LEFT_OUT);
+            continue;
+        }
+        if let Some(why) = args.lacks(group) {
+            report.lacks_rest_of(group, why);
             continue;
         }
         if !group.is_timed() {
@@ -234,6 +155,9 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             display::note(&format!("error: {} broke off: {}", group.name(), display::line(&reason)));
             report.broke(group, &reason);
         }
+        for fault in report.check(group) {
+            display::note(&display::line(&format!("error: {}: {fault}", group.name())));
+        }
         groups.push((group, began.elapsed()));
     }
     let measured = Instant::now();
@@ -249,9 +173,23 @@ fn timeout(group: Group, args: &Args) -> Duration {
             GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
         }
         Group::DrainPostgres => GROUP_TIMEOUT + args.hold(),
-        // A lease ends in the one; in the others runs append at their own pace.
-        Group::Workers | Group::Followers | Group::FollowersPostgres => GROUP_TIMEOUT * 2,
-        _ => GROUP_TIMEOUT,
+        // A lease ends in the one; in the others runs append at their own pace, or have many turns.
+        Group::Workers | Group::Followers | Group::FollowersPostgres | Group::Turns | Group::Storage => {
+            GROUP_TIMEOUT * 2
+        }
+        Group::Latency
+        | Group::Sandbox
+        | Group::Snapshots
+        | Group::Sqlite
+        | Group::Postgres
+        | Group::Http
+        | Group::Drain
+        | Group::Overview
+        | Group::OverviewPostgres
+        | Group::Fold
+        | Group::Edit
+        | Group::Engine
+        | Group::Search => GROUP_TIMEOUT,
     }
 }
 
@@ -284,6 +222,7 @@ async fn measure(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let folder = place.part(group.name())?;
+    let url = || args.server().context("a group of PostgreSQL begins with a server alone");
     match group {
         Group::Sqlite => {
             let (store, mut raw) = (sqlite_in(&folder).await?, Raw::sqlite(&folder)?);
@@ -293,13 +232,7 @@ async fn measure(
             measured?;
             checkpoints::measure(&folder, effort, report).await
         }
-        Group::Postgres => match &args.postgres {
-            Some(url) => postgres(url, effort, report).await,
-            None => {
-                report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
-                Ok(())
-            }
-        },
+        Group::Postgres => postgres(url()?, effort, report).await,
         Group::Http => {
             let (served, mut raw) = (Served::start(&folder).await?, Raw::sqlite(&folder)?);
             let mut measured = http::measure(&served.running, &mut raw, effort, report).await;
@@ -323,13 +256,7 @@ async fn measure(
             store.close().await;
             measured
         }
-        Group::DrainPostgres => match &args.postgres {
-            Some(url) => drain_postgres(url, args.hold(), effort, report).await,
-            None => {
-                report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
-                Ok(())
-            }
-        },
+        Group::DrainPostgres => drain_postgres(url()?, args.hold(), effort, report).await,
         Group::Finished => {
             let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
             let (empty, full) = (place.part("finished/empty")?, place.part("finished/full")?);
@@ -339,24 +266,14 @@ async fn measure(
             full.close().await;
             measured
         }
-        Group::FinishedPostgres => match &args.postgres {
-            Some(url) => {
-                let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
-                finished_postgres(url, runs, effort, report).await
-            }
-            None => {
-                report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
-                Ok(())
-            }
-        },
+        Group::FinishedPostgres => {
+            let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
+            finished_postgres(url()?, runs, effort, report).await
+        }
         Group::Overview => overview::at_sqlite(&folder, effort, report).await,
-        Group::OverviewPostgres => {
-            overview::at_postgres(&folder, args.postgres.as_deref(), effort, report).await
-        }
+        Group::OverviewPostgres => overview::at_postgres(&folder, url()?, effort, report).await,
         Group::Followers => Box::pin(followers::at_sqlite(&folder, effort, report)).await,
-        Group::FollowersPostgres => {
-            Box::pin(followers::at_postgres(&folder, args.postgres.as_deref(), effort, report)).await
-        }
+        Group::FollowersPostgres => Box::pin(followers::at_postgres(&folder, url()?, effort, report)).await,
         Group::Fold => {
             let store = sqlite_in(&folder).await?;
             let measured = fold::measure(&store, effort, report).await;
@@ -449,6 +366,7 @@ fn print(cx: &Context, args: &Args, report: &Report, took: &Took) {
         about.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         about.insert("debug_build".to_owned(), json!(cfg!(debug_assertions)));
         about.insert("quick".to_owned(), json!(args.quick));
+        about.insert("smoke".to_owned(), json!(args.smoke));
         about.insert("cpus".to_owned(), json!(cpus));
         for (group, time) in &took.groups {
             about.insert(format!("took_{}_s", group.name()), json!(seconds(*time)));
@@ -481,33 +399,5 @@ mod tests {
         assert_eq!((exit_of(&report, true), Exit::TargetMissed.code()), (Exit::TargetMissed, 8));
         report.broke(Group::Fold, "no room");
         assert_eq!(exit_of(&report, true), Exit::Failed);
-    }
-
-    #[test]
-    fn quick_is_less_of_everything() {
-        let all = |effort: Effort| {
-            [
-                effort.rounds(),
-                effort.latency_samples(),
-                effort.bulks(),
-                effort.runs(),
-                effort.lone_runs(),
-                effort.isolated_tasks(),
-                effort.crashes(),
-                effort.drained(),
-                effort.lease().as_secs() as usize,
-                effort.spawns(),
-                effort.tree_files(),
-                effort.walks(),
-                effort.edits(),
-                effort.large_edits(),
-                effort.finished_runs() as usize,
-            ]
-        };
-        for (full, quick) in all(Effort::Full).into_iter().zip(all(Effort::Quick)) {
-            assert!(quick < full && quick > 0);
-        }
-        assert!(Effort::Quick.slice() < Effort::Full.slice());
-        assert!(Effort::Quick.live_slice() < Effort::Full.live_slice());
     }
 }

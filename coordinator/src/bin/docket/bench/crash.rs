@@ -14,7 +14,7 @@ use nix::{
 };
 
 use super::{
-    command::Effort,
+    effort::Effort,
     model_server::{Scenario, Tool},
     places::{Served, sqlite_in},
     proc,

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::{
     backlog::{self, Hand, Held},
-    command::Effort,
+    effort::Effort,
     latency::ended,
     raw::Raw,
     report::Report,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use docket_schema::tool::EditLevel;
 use docket_worker::edit::{Edit, Hint, apply};
 
-use super::{command::Effort, report::Report, stats::Samples};
+use super::{effort::Effort, report::Report, stats::Samples};
 
 /// Lines of a usual source file.
 const LINES: usize = 300;

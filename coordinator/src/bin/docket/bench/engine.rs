@@ -23,7 +23,7 @@ use docket_worker::{
 };
 use serde_json::json;
 
-use super::{backlog::Held, command::Effort, report::Report, stats::Samples, stream};
+use super::{backlog::Held, effort::Effort, report::Report, stats::Samples, stream};
 
 /// Files of a usual project, and of a large one.
 const FILES: usize = 1000;

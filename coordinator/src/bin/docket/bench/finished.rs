@@ -18,7 +18,7 @@ use futures_util::future::try_join_all;
 
 use super::{
     backlog::{self, Hand, Held},
-    command::Effort,
+    effort::Effort,
     latency::ended,
     report::Report,
     stats::Samples,

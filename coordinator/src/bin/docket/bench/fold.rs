@@ -20,7 +20,7 @@ use docket_schema::{
 
 use super::{
     backlog::{self, Held},
-    command::Effort,
+    effort::Effort,
     proc,
     report::Report,
     stats::{Samples, rate},

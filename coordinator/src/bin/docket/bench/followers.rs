@@ -39,8 +39,7 @@ use tokio::{
 use super::{
     apart::Apart,
     backlog::{self, Hand},
-    command::Effort,
-    group::Group,
+    effort::Effort,
     places::PgSchema,
     report::Report,
     stats::Samples,
@@ -94,15 +93,10 @@ pub(super) async fn at_sqlite(folder: &Path, effort: Effort, report: &mut Report
 
 pub(super) async fn at_postgres(
     folder: &Path,
-    url: Option<&str>,
+    url: &str,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let Some(url) = url else {
-        let why = "no server; name one with --postgres or DATABASE_URL";
-        report.lacks_rest_of(Group::FollowersPostgres, why);
-        return Ok(());
-    };
     let schema = PgSchema::new(url).await?;
     let measured = measure(folder, Some(&schema.url()), &POSTGRES, effort, report).await;
     schema.end().await.context("after measuring")?;

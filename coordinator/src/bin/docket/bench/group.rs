@@ -79,6 +79,18 @@ impl Group {
         !matches!(self, Self::Storage)
     }
 
+    /// Whether it is measured at a PostgreSQL server.
+    pub(super) const fn wants_postgres(self) -> bool {
+        matches!(
+            self,
+            Self::Postgres
+                | Self::DrainPostgres
+                | Self::FinishedPostgres
+                | Self::OverviewPostgres
+                | Self::FollowersPostgres
+        )
+    }
+
     /// The word.
     pub(super) const fn name(self) -> &'static str {
         match self {

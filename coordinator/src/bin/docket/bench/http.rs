@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{
     appends::WRITERS,
     backlog::{self, Held},
-    command::Effort,
+    effort::Effort,
     raw::Raw,
     report::Report,
     stats::{Samples, rate},

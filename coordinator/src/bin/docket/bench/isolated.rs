@@ -10,10 +10,13 @@ use docket_schema::{
     wire::SubmitRequest,
 };
 
-use super::{backlog, command::Effort, report::Report, stats::Samples, turns::Stage};
+use super::{backlog, effort::Effort, report::Report, stats::Samples, turns::Stage};
 
-/// What the scripted model says: it is done.
-const SCRIPT: &str = r#"{"turns": [{"text": "There was nothing to do."}]}"#;
+/// What the scripted model says. It changes something: a run that changes nothing is asked whether that is all.
+const SCRIPT: &str = r#"{"turns": [
+    {"calls": [{"name": "create_file", "args": {"path": "note.txt", "content": "A note.\n"}}]},
+    {"text": "The note is written."}
+]}"#;
 /// Slots for each processor: runs wait for disk and model more than they compute.
 const SLOTS_PER_CPU: usize = 2;
 
@@ -59,4 +62,16 @@ async fn drain(stage: &Stage, script: BlobRef, count: usize) -> anyhow::Result<f
         to = to.max(record.ended_at.context("a completed task has an end")?.0);
     }
     Ok(count as f64 * 1e6 / (to - from).max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_worker::model::ScriptedModel;
+
+    use super::SCRIPT;
+
+    #[test]
+    fn the_script_is_one() {
+        ScriptedModel::parse(SCRIPT.as_bytes()).expect("a script");
+    }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::{
     backlog::{self, Hand},
-    command::Effort,
+    effort::Effort,
     report::Report,
     stats::Samples,
     stream::empty_base,

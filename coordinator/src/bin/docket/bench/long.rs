@@ -20,7 +20,7 @@ use docket_worker::{
 
 use super::{
     backlog::{self, Held},
-    command::Effort,
+    effort::Effort,
     fold::{TURNS, write},
     places::Served,
     report::Report,

@@ -1,8 +1,9 @@
 //! `docket bench`: what this machine can do, so that a person can size one, and what docket adds to it.
 //!
 //! Owns the measurements and nothing of what is measured: real stores, the real HTTP API, real
-//! supervisors and run processes of this same binary; only the model is made up. A figure that cannot
-//! be measured is null with its reason, never 0.
+//! supervisors and run processes of this same binary; only the model is made up. A group that is measured owes all of its
+//! figures: one that is missing, or cannot be true, fails the command by its name. A figure of a group that was left out is
+//! null with its reason, never 0.
 //!
 //! Rates are compared with what ran beside them: raw commits take turns with appends, round by round,
 //! on the same file system, with the same pragmas and payload. The raw commits are the only SQL outside
@@ -16,6 +17,7 @@ mod command;
 mod crash;
 mod drain;
 mod edit;
+mod effort;
 mod engine;
 mod figures;
 mod finished;
@@ -25,6 +27,7 @@ mod group;
 mod http;
 mod isolated;
 mod latency;
+mod listing;
 mod long;
 mod model_server;
 mod overview;

@@ -34,7 +34,7 @@ use tokio::{
 /// Largest request that is read.
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A request that does not come for so long will not come.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the model calls at each turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,7 @@ use futures_util::future::try_join_all;
 use super::{
     apart::Apart,
     backlog::{self, Hand, Held},
-    command::Effort,
-    group::Group,
+    effort::Effort,
     latency::ended,
     places::{PgSchema, postgres_at},
     report::Report,
@@ -57,15 +56,10 @@ pub(super) async fn at_sqlite(folder: &Path, effort: Effort, report: &mut Report
 
 pub(super) async fn at_postgres(
     folder: &Path,
-    url: Option<&str>,
+    url: &str,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let Some(url) = url else {
-        let why = "no server; name one with --postgres or DATABASE_URL";
-        report.lacks_rest_of(Group::OverviewPostgres, why);
-        return Ok(());
-    };
     let schema = PgSchema::new(url).await?;
     let measured = async {
         let store = postgres_at(&schema.url()).await?;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::{
     backlog::{self, Hand},
-    command::Effort,
+    effort::Effort,
     latency::ended,
     places::Served,
     raw::Raw,

@@ -18,6 +18,8 @@ const NOT_REACHED: &str = "its group did not get that far";
 pub(super) struct Report {
     values: BTreeMap<&'static str, f64>,
     reasons: BTreeMap<&'static str, String>,
+    /// Figures that a measured group owes and that are missing or cannot be true.
+    owed: Vec<&'static str>,
     failed: bool,
 }
 
@@ -57,7 +59,27 @@ impl Report {
         self.lacks_rest_of(group, reason);
     }
 
-    /// Whether a group broke off.
+    /// Looks whether a group that was measured gave all of its figures; one line for each that it did not, and the
+    /// command fails.
+    pub(super) fn check(&mut self, group: Group) -> Vec<String> {
+        let mut faults = Vec::new();
+        for figure in FIGURES.iter().filter(|figure| figure.group == group) {
+            let name = figure.name;
+            let fault = match self.values.get(name) {
+                None => format!("figure {name} was not measured: {}", self.reason(name)),
+                Some(value) if !figure.least.allows(*value) => {
+                    format!("figure {name} is {value}, which no measurement gives")
+                }
+                Some(_) => continue,
+            };
+            faults.push(fault);
+            self.owed.push(name);
+        }
+        self.failed |= !faults.is_empty();
+        faults
+    }
+
+    /// Whether a group broke off, or owes a figure.
     pub(super) const fn failed(&self) -> bool {
         self.failed
     }
@@ -89,6 +111,7 @@ impl Report {
             }
         }
         all.insert("targets_missed".to_owned(), json!(self.missed()));
+        all.insert("figures_owed".to_owned(), json!(self.owed));
         Value::Object(all)
     }
 
@@ -178,6 +201,39 @@ mod tests {
         let of_fold = FIGURES.iter().filter(|figure| figure.group == Group::Fold);
         assert!(of_fold.clone().count() > 0);
         of_fold.for_each(|figure| assert!(!table.contains(&format!("\n{} ", figure.name)), "{table}"));
+    }
+
+    #[test]
+    fn a_measured_group_owes_all_of_its_figures() {
+        let mut report = Report::default();
+        let of_edit = || FIGURES.iter().filter(|figure| figure.group == Group::Edit);
+        for figure in of_edit() {
+            report.set(figure.name, 1.0);
+        }
+        assert!(report.check(Group::Edit).is_empty() && !report.failed());
+        assert!(of_edit().count() > 1, "each of them is left out in turn below");
+        for left_out in of_edit() {
+            for value in [None, Some(f64::NAN), Some(0.0), Some(-1.0)] {
+                let mut report = Report::default();
+                of_edit()
+                    .filter(|figure| figure.name != left_out.name)
+                    .for_each(|one| report.set(one.name, 1.0));
+                value.into_iter().for_each(|value| report.set(left_out.name, value));
+                let faults = report.check(Group::Edit);
+                assert!(faults.len() == 1 && faults[0].contains(left_out.name), "{faults:?}");
+                assert!(report.failed());
+                assert_eq!(report.json(Map::new())["figures_owed"], json!([left_out.name]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_figure_that_may_be_nothing_is_not_owed_where_it_is() {
+        let mut report = Report::default();
+        report.set("submit_to_start_ms_p50", 0.0);
+        let faults = report.check(Group::Latency);
+        assert!(!faults.iter().any(|fault| fault.contains("submit_to_start_ms_p50 ")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains("submit_to_start_ms_p99 ")), "{faults:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use docket_worker::{
     sandbox::{BackendChoice, CommandSpec, Ended, Sandbox, SandboxConfig},
 };
 
-use super::{command::Effort, report::Report, stats::Samples};
+use super::{effort::Effort, report::Report, stats::Samples};
 
 /// The program; every Linux has it in one of these places.
 const TRUE: [&str; 2] = ["/usr/bin/true", "/bin/true"];

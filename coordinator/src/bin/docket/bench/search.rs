@@ -22,7 +22,7 @@ use docket_worker::{
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::{command::Effort, group::Group, report::Report, stats::Samples};
+use super::{effort::Effort, group::Group, report::Report, stats::Samples};
 use crate::doctor::find_in_path;
 
 const FILES_PER_FOLDER: usize = 20;

@@ -17,9 +17,9 @@ use docket_schema::{
 use docket_worker::{client::Client, secret::Secret};
 
 use super::{
-    backlog,
-    command::Effort,
-    crash, isolated,
+    backlog, crash,
+    effort::Effort,
+    isolated,
     model_server::{Mark, ModelServer, Scenario, Tool, makes_file},
     places::Served,
     proc,
@@ -38,7 +38,7 @@ const LONG_TURNS: usize = 280;
 /// From where on its history has 500 messages.
 const LONG_FROM: usize = 250;
 /// A task that is not done by then never will be.
-const END_TIMEOUT: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the end of a task is looked for. Its instant is the log's, not that of the look.
 const LOOK: Duration = Duration::from_millis(5);
 

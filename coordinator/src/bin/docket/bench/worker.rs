@@ -16,7 +16,7 @@ use docket_worker::{
 };
 
 /// A worker that has not reported by then does not start here.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often its report is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it may take to end its runs.

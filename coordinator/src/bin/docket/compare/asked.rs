@@ -211,6 +211,7 @@ impl Args {
             let of_roles = self.role.iter().map(RoleModel::model);
             task.check_prices(cx, std::iter::once(&variant.model).chain(beside).chain(of_roles))?;
         }
+        self.task(None, None, &variants[0]).check_source(cx).await?;
         let roles = variants.iter().map(|variant| roles::named(&variant.engine, &self.role, &variant.model));
         let roles = roles.collect::<Outcome<Vec<_>>>()?;
         let wanted = self.wanted(cx, &variants[0])?;

@@ -9,10 +9,11 @@ use docket_schema::{
     content::BlobRef,
     ids::{BatchId, TaskId},
     snapshot::Base,
-    task::{Conditions, TaskSpec, check_models},
+    task::{Conditions, Delivery, TaskSpec, check_models},
 };
 use docket_worker::{
     engine::prompt::TASK_CHARS_MAX,
+    model::{PriceTable, unpriced},
     workspace::{BlobError, BlobSink, DirtyTree, PinOptions, Source, pin},
 };
 
@@ -22,9 +23,10 @@ use crate::{
     context::Context,
     delivery::Upload,
     display,
-    fail::{FailWith as _, Outcome},
+    fail::{Exit, FailWith as _, Outcome},
     progress::Progress,
     submit::{Asked, TaskArgs, pin_note, title_of},
+    task_checks::{SourceChecks, SourceFields, check_budget},
 };
 
 /// A task that wants only its base.
@@ -71,7 +73,7 @@ impl Checked {
     fn of(&mut self, cx: &Context, args: &TaskArgs) -> Result<&Asked, String> {
         let named = (&args.model, &args.base_url, &args.explore_model, &args.fallback_model);
         let key = format!("{named:?} {:?}", (&args.script, &args.engine, &args.max_cost, &args.policy));
-        let check = || args.check(cx).map_err(|failure| format!("{:#}", failure.error));
+        let check = || args.check_shared(cx).map_err(|failure| format!("{:#}", failure.error));
         self.0.entry(key).or_insert_with(check).as_ref().map_err(Clone::clone)
     }
 }
@@ -143,6 +145,7 @@ fn one(
     folders: &mut HashMap<PathBuf, Result<PathBuf, String>>,
 ) -> Result<(TaskSpec, Place, Option<Vec<u8>>), String> {
     let asked = checked.of(cx, args)?;
+    check_budget(cx, args, asked, &line.text).map_err(|failure| format!("{:#}", failure.error))?;
     let place = match &args.repo {
         Some(repo) => {
             let found = |repo: &PathBuf| {
@@ -152,6 +155,12 @@ fn one(
             };
             let folder = folders.entry(repo.clone()).or_insert_with_key(found).clone()?;
             Some((folder, args.commit.clone()))
+        }
+        None if args.empty && (args.push || args.branch.is_some()) => {
+            let field = if args.push { "push" } else { "branch" };
+            return Err(format!(
+                "`{field}`: a task without a repository has nothing to deliver to; give its `repo`, or --repo DIR"
+            ));
         }
         None if args.empty => None,
         None => return Err("`repo`: no repository is named; give --repo DIR, or --empty for none".to_owned()),
@@ -195,6 +204,54 @@ fn key(spec: &TaskSpec, place: &Place, form: Form, batch: &Batch, line: &Line) -
     }
 }
 
+/// What its repository tells against a task. `branches` are those that tasks of earlier lines give, with the line.
+async fn source_fault(
+    sources: &mut SourceChecks<'_>,
+    task: &Ready,
+    branches: &mut HashMap<(PathBuf, String), usize>,
+) -> Outcome<Option<String>> {
+    let spec = &task.spec;
+    let repository = task.place.as_ref().map(|(folder, _)| folder.as_path());
+    if let (Some(repository), Some(branch)) = (repository, &spec.branch) {
+        let first = *branches.entry((repository.to_owned(), branch.clone())).or_insert(task.line);
+        if first != task.line {
+            return Ok(Some(format!(
+                "`branch`: the task of line {first} gives its result as the branch {branch} of this repository, too; \
+                 each needs a branch of its own"
+            )));
+        }
+    }
+    let fields = SourceFields {
+        tests: spec.tests.as_deref(),
+        setup: &spec.setup,
+        repository,
+        branch: spec.branch.as_deref(),
+        push: spec.delivery() == Delivery::Push,
+    };
+    let fault = sources.check(fields).await?.err();
+    Ok(fault.map(|fault| format!("`{}`: {}", fault.field, fault.message)))
+}
+
+/// Refuses tasks whose models have no known price, where their batch has a budget of money: its runs would end before
+/// their first call. Workers of a coordinator elsewhere have prices of their own, which this cannot see.
+pub(super) fn priced(cx: &Context, tasks: Vec<Ready>, faults: &mut Faults) -> Outcome<Vec<Ready>> {
+    let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
+    let mut good = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let spec = task.spec.clone();
+        let beside = [spec.explore_model.as_ref(), spec.fallback_model.as_ref()].into_iter().flatten();
+        let of_roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
+        let mut models = std::iter::once(&spec.model).chain(beside).chain(of_roles);
+        match models.find(|model| !table.of(model).known) {
+            Some(model) if cx.url.is_none() => {
+                faults.add(task.line, format!("`model`, with a budget of the batch: {}", unpriced(model)));
+            }
+            Some(_) | None => good.push(task),
+        }
+    }
+    Ok(good)
+}
+
 /// Where a base's blobs go that is only looked at.
 struct Nowhere;
 
@@ -205,16 +262,19 @@ impl BlobSink for Nowhere {
 }
 
 /// Pins every commit once; tasks whose commit cannot be pinned are faults. Without an upload the commits are
-/// looked at, and nothing is kept.
+/// looked at, and nothing is kept. `sources` looks at what else their repositories tell: of tasks that are new alone, for
+/// the branches of the others are theirs.
 pub(super) async fn pinned(
     cx: &Context,
     tasks: Vec<Ready>,
     mut upload: Option<&mut Upload<'_>>,
+    mut sources: Option<&mut SourceChecks<'_>>,
     faults: &mut Faults,
 ) -> Outcome<Vec<Ready>> {
     let mut bases: HashMap<Place, Result<Base, String>> = HashMap::new();
     let mut notes: Vec<String> = Vec::new();
     let mut good = Vec::with_capacity(tasks.len());
+    let mut branches = HashMap::new();
     let scratch = cx.home.folder("scratch")?;
     let progress = Progress::counting(cx, "commits pinned");
     for mut task in tasks {
@@ -248,7 +308,14 @@ pub(super) async fn pinned(
         match &bases[&task.place] {
             Ok(base) => {
                 task.spec.base = base.clone();
-                good.push(task);
+                let fault = match &mut sources {
+                    Some(sources) => source_fault(sources, &task, &mut branches).await?,
+                    None => None,
+                };
+                match fault {
+                    Some(fault) => faults.add(task.line, fault),
+                    None => good.push(task),
+                }
             }
             Err(why) => {
                 let field = if task.spec.dedup_key.is_some()
@@ -263,7 +330,7 @@ pub(super) async fn pinned(
         }
     }
     if let Some(upload) = upload {
-        upload.flush().await.fail_as(crate::fail::Exit::Failed)?;
+        upload.flush().await.fail_as(Exit::Failed)?;
     }
     drop(progress);
     notes.iter().for_each(|note| display::note(&display::line(note)));

@@ -30,6 +30,7 @@ use crate::{
     display::{self, Cell, Table},
     fail::{Exit, FailWith as _, Failure, Outcome},
     progress::Progress,
+    task_checks::{SourceChecks, note_unserved},
 };
 
 /// Repeated lines that are told one by one.
@@ -68,9 +69,11 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let batch = batch_of(path, &text, &flags)?;
     let mut faults = read.faults;
     let tasks = specs::ready(&cx, &flags, (reading.form, folder), read.entries, &batch, &mut faults);
+    let has_money = [flags.budget(), read.budget].iter().flatten().any(|budget| budget.cost_nusd.is_some());
+    let tasks = if has_money { specs::priced(&cx, tasks, &mut faults)? } else { tasks };
     if faults.is_of_all() || faults.count() > 0 && !flags.skip_bad {
         // Commits are looked at all the same: what is wrong is told at once.
-        specs::pinned(&cx, tasks, None, &mut faults).await?;
+        specs::pinned(&cx, tasks, None, None, &mut faults).await?;
         return Err(refused(&cx, &faults, &name));
     }
     let access = Access::open(&cx, if flags.dry_run { Need::Read } else { Need::Write }).await?;
@@ -97,7 +100,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let there: Vec<Sent> = there.into_iter().map(|(_, sent)| sent).collect();
     let mut upload = Upload::new(&access.client);
     let to = if flags.dry_run { None } else { Some(&mut upload) };
-    let new = specs::pinned(&cx, new, to, &mut faults).await?;
+    let new = specs::pinned(&cx, new, to, Some(&mut SourceChecks::new(&cx)), &mut faults).await?;
     if faults.count() > 0 {
         if !flags.skip_bad {
             access.close().await?;
@@ -137,7 +140,16 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     };
     // Who interrupts it is told that the same command goes on.
     let sent = tokio::select! {
-        sent = sent => sent,
+        sent = sent => match sent {
+            Ok(sent) => {
+                // They differ in their queues and engines at most; one stands for them all.
+                if let Some(first) = sent.iter().find(|task| !task.duplicate) {
+                    note_unserved(&access.client, first.id).await;
+                }
+                Ok(sent)
+            }
+            Err(failure) => Err(failure),
+        },
         _ = tokio::signal::ctrl_c() => Err(Failure::new(
             Exit::Failed,
             "interrupted; what was submitted stays, and the same import goes on with the rest",
