@@ -78,7 +78,7 @@ impl Access {
                     Need::Read => return Self::here(cx, None).await,
                     Need::Write => {
                         if let Some(mut lock) = cx.home.try_lock()? {
-                            lock.announce(None)?;
+                            lock.announce_moment()?;
                             return Self::here(cx, Some(lock)).await;
                         }
                     }
