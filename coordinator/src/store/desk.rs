@@ -196,6 +196,10 @@ pub(super) struct Leasing {
     pub(super) running: Option<Vec<RunningTask>>,
     /// A choice depended on limits.
     pub(super) meets_limits: bool,
+    /// How long a worker that is not heard of counts as there.
+    pub(super) lease_ms: u64,
+    /// Queues of one task that a living worker serves by name.
+    pub(super) claimed: Option<HashSet<QueueName>>,
 }
 
 /// A worker as the database knows it.
