@@ -74,4 +74,5 @@ mod tool_set;
 mod tracker;
 mod travel;
 mod up;
+mod verdicts;
 mod wide;
