@@ -142,7 +142,7 @@ pub struct TestReport {
 pub enum TestStatus {
     /// All passed.
     Passed,
-    /// Some failed, or they could not be run.
+    /// Some failed, or they ran before the run and do not run now.
     Failed,
     /// Only such failed as failed before the run.
     FailedBefore,

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
+pub use not_run::{CheckProgress, NotRun, NotRunCause};
 
 use crate::{
     artifact::Changes,
@@ -18,6 +19,7 @@ use crate::{
 };
 
 mod network;
+mod not_run;
 
 /// What recovery may do with a call that has an intent and no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -259,9 +261,9 @@ pub struct ToolFacts {
     /// before they were noted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<String>,
-    /// What was not there, so that no test could run: a runner, or what the project depends on.
+    /// Why tests did not run, or not all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub missing: Option<String>,
+    pub not_run: Option<NotRun>,
     /// Files that hold tests, the first ones, where the runner ran none at all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unrun: Vec<WorkPath>,

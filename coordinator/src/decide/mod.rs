@@ -110,7 +110,7 @@ impl RunWrite {
 
     /// The coordinator ends `run`, whoever is at it.
     fn ended_by_coordinator(run: RunId, result: RunOutcome) -> Self {
-        let ended = RunEnded { result, summary: None, tree: None, unverified: false, decision: None };
+        let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
         Self {
             run,
             condition: RunCondition::AtHead,

@@ -319,7 +319,15 @@ mod tests {
 
     #[test]
     fn what_needs_a_person_is_told_and_what_goes_on_by_itself_is_not() {
-        let blocked = |why| of(TaskBlocked { run: run(), why, message: Some("?".to_owned()), wake_at: None });
+        let blocked = |why| {
+            of(TaskBlocked {
+                run: run(),
+                why,
+                message: Some("?".to_owned()),
+                wake_at: None,
+                unverified: None,
+            })
+        };
         let block = |seen: Seen| match seen.tell {
             Some(Tell::Blocked { block, question, .. }) => Some((block, question)),
             _ => None,
@@ -356,7 +364,7 @@ mod tests {
             by: by.clone(),
         };
         for end in [
-            of(TaskCompleted { run: run() }),
+            of(TaskCompleted { run: run(), unverified: None }),
             of(TaskCancelled { by: by.clone(), reason: String::new() }),
             of(delivered),
             of(TaskNeededNoDelivery { run: run(), by: by.clone() }),

@@ -59,7 +59,9 @@ pub fn ending(events: &[NewEvent]) -> Option<LeaseEnd> {
             BlockedWhy::Provider if (1..=OUTAGES_MAX).contains(&blocked.outages) => TaskBlockedWhy::Outage,
             BlockedWhy::Provider => TaskBlockedWhy::Provider,
             BlockedWhy::Budget => TaskBlockedWhy::Budget,
-            BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated => TaskBlockedWhy::Person,
+            BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated | BlockedWhy::Unverified => {
+                TaskBlockedWhy::Person
+            }
         }))
     } else if let Ok(RunEvent::RunPaused(_)) = decoded {
         Some(LeaseEnd::Blocked(TaskBlockedWhy::Paused))
@@ -91,11 +93,12 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
         LeaseEnd::Blocked(why) => {
             let asked = asked(&settling.events);
             let message = asked.as_ref().and_then(|asked| in_short(&asked.question));
+            let unverified = asked.as_ref().and_then(unverified_question);
             let outages = asked.map_or(0, |asked| asked.outages);
             let backoff = record.spec.backoff;
             let wake_at = (why == TaskBlockedWhy::Outage)
                 .then(|| now.plus_ms(backoff.delay_ms(outages, settling.jitter)));
-            (TaskBlocked { run: settling.run, why, message, wake_at }.into(), FenceAfter::Shut)
+            (TaskBlocked { run: settling.run, why, message, wake_at, unverified }.into(), FenceAfter::Shut)
         }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
             return Err(wrong("a run's events do not say this"));
@@ -120,6 +123,24 @@ fn asked(events: &[NewEvent]) -> Option<RunBlocked> {
     }
 }
 
+/// Why a run that asks a person about its final checks is unverified: the first line of its question.
+fn unverified_question(asked: &RunBlocked) -> Option<String> {
+    let Content::Text(text) = &asked.question else { return None };
+    let line = text.lines().next().filter(|_| asked.why == BlockedWhy::Unverified)?;
+    Some(line.chars().take(ASKED_CHARS_MAX).collect())
+}
+
+/// Why a run that ended well is unverified.
+fn unverified(events: &[NewEvent]) -> Option<String> {
+    let last = events.last()?;
+    match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
+        Ok(RunEvent::RunEnded(ended)) => {
+            ended.unverified.map(|why| why.reason.chars().take(ASKED_CHARS_MAX).collect())
+        }
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// What is asked of a person, in short; the whole words stand in the run's log.
 fn in_short(question: &Content) -> Option<String> {
     match question {
@@ -136,7 +157,7 @@ fn ended(
 ) -> Result<TaskEvent, Rejection> {
     let run = settling.run;
     match outcome {
-        RunOutcome::Succeeded => Ok(TaskCompleted { run }.into()),
+        RunOutcome::Succeeded => Ok(TaskCompleted { run, unverified: unverified(&settling.events) }.into()),
         RunOutcome::Cancelled => {
             Ok(TaskCancelled { by: "run".to_owned(), reason: "the run was asked to end".to_owned() }.into())
         }

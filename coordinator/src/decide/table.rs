@@ -97,7 +97,7 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
     let decision = DecisionHash::ZERO;
     let event: RunEvent = match end {
         LeaseEnd::Ended(result) => {
-            RunEnded { result: result.clone(), summary: None, tree: None, unverified: false, decision: None }
+            RunEnded { result: result.clone(), summary: None, tree: None, unverified: None, decision: None }
                 .into()
         }
         LeaseEnd::Blocked(TaskBlockedWhy::Paused) => RunPaused { decision }.into(),

@@ -133,7 +133,12 @@ fn waits(standing: &Standing, wait: &ProviderWait, now: Timestamp) -> String {
 }
 
 fn ended(record: &TaskRecord) -> String {
-    let message = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    let message = record.message.as_ref().or(record.unverified.as_ref());
+    let message = message.map_or_else(String::new, |message| format!(": {message}"));
+    let state = match record.unverified {
+        Some(_) => format!("{}, unverified", record.state),
+        None => record.state.to_string(),
+    };
     let remedy = match record.state {
         TaskState::Discarded | TaskState::Cancelled => {
             format!("; {}", TakeUp::of(record).advice(record.id))
@@ -146,7 +151,7 @@ fn ended(record: &TaskRecord) -> String {
         | TaskState::Retryable
         | TaskState::Blocked => String::new(),
     };
-    format!("it is {}{message}{remedy}", record.state)
+    format!("it is {state}{message}{remedy}")
 }
 
 fn dependencies(standing: &Standing) -> String {

@@ -101,10 +101,11 @@ fn event_of(row: &mut Row, stream: StreamId) -> Result<Envelope, StoreError> {
 /// Columns of [`task_row`]; `f` is the task's first event.
 pub(super) const TASK_COLUMNS: &str = "t.id, t.seq, t.hash, t.state, t.priority, t.epoch, t.failures, \
      t.crashes, t.runs, t.run, t.last_run, t.worker, t.available_at, t.blocked_why, t.message, \
-     t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload, t.waits_for, t.leased_at";
+     t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload, t.waits_for, t.leased_at, \
+     t.unverified";
 
 /// How many there are of [`TASK_COLUMNS`]: where the next column of a statement stands.
-pub(super) const TASK_WIDTH: usize = 22;
+pub(super) const TASK_WIDTH: usize = 23;
 
 /// Tasks with the event that holds their specification.
 pub(super) const TASK_TABLES: &str = "tasks t JOIN events f ON f.stream_id = t.stream_id AND f.seq = 1";
@@ -142,6 +143,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
         available_at: Timestamp(row.int(12)?),
         blocked_why: row.text_or_null(13)?.map(|why| parse_blocked(&why)).transpose()?,
         message: row.text_or_null(14)?,
+        unverified: row.text_or_null(22)?,
         submitted_at: Timestamp(row.int(15)?),
         ended_at: row.int_or_null(16)?.map(Timestamp),
     };

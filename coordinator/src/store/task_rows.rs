@@ -20,29 +20,31 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
     let mut new = Write::insert(
         "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
          failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
-         ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, deadline_at) {rows}",
+         ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, unverified, deadline_at) {rows}",
         &[
             Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
-            Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Int,
+            Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Text, Int,
         ],
     )
     .on("tasks");
     // A deadline of 0 keeps the one that is there.
     let mut changed = Write::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
-         available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
+         available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, unverified, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
          hash = u.hash, state = u.state, priority = u.priority, epoch = u.epoch, failures = u.failures, \
          crashes = u.crashes, runs = u.runs, run = u.run, last_run = u.last_run, worker = u.worker, \
          available_at = u.available_at, blocked_why = u.blocked_why, message = u.message, \
          ended_at = u.ended_at, rank = u.rank, waits_for = u.waits_for, leased_at = u.leased_at, \
+         unverified = u.unverified, \
          deadline_at = CASE u.deadline_at WHEN 0 THEN tasks.deadline_at ELSE u.deadline_at END \
          FROM u WHERE tasks.id = u.id",
         "UPDATE tasks SET seq = ?2, hash = ?3, state = ?4, priority = ?5, epoch = ?6, failures = ?7, \
          crashes = ?8, runs = ?9, run = ?10, last_run = ?11, worker = ?12, available_at = ?13, \
          blocked_why = ?14, message = ?15, ended_at = ?16, rank = ?17, waits_for = ?18, leased_at = ?19, \
-         deadline_at = CASE ?20 WHEN 0 THEN deadline_at ELSE ?20 END WHERE id = ?1",
+         unverified = ?20, deadline_at = CASE ?21 WHEN 0 THEN deadline_at ELSE ?21 END WHERE id = ?1",
         &[
-            Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int, Blob, Int, Int,
+            Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int, Blob, Int, Text,
+            Int,
         ],
     )
     .on("tasks")
@@ -69,7 +71,7 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
 }
 
 /// The columns that an event may change, but the deadline.
-fn changing_cells(record: &TaskRecord) -> [Arg; 19] {
+fn changing_cells(record: &TaskRecord) -> [Arg; 20] {
     let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
     [
         Arg::Blob(uuid(record.id.0)),
@@ -91,11 +93,12 @@ fn changing_cells(record: &TaskRecord) -> [Arg; 19] {
         Arg::Int(record.rank()),
         Arg::BlobOrNull(ids_bytes(&record.waits_for)),
         Arg::IntOrNull(record.leased_at.map(|at| at.0)),
+        Arg::TextOrNull(record.unverified.clone()),
     ]
 }
 
 /// The columns of a task that the log decides: all but the deadline.
-pub(super) const TASK_ROW: [&str; 28] = [
+pub(super) const TASK_ROW: [&str; 29] = [
     "id",
     "stream_id",
     "seq",
@@ -124,6 +127,7 @@ pub(super) const TASK_ROW: [&str; 28] = [
     "concurrency_max",
     "waits_for",
     "leased_at",
+    "unverified",
 ];
 
 /// What stands in them.
@@ -159,6 +163,7 @@ pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
         Arg::IntOrNull(concurrency.map(|shared| shared.max.into())),
         Arg::BlobOrNull(ids_bytes(&record.waits_for)),
         Arg::IntOrNull(record.leased_at.map(|at| at.0)),
+        Arg::TextOrNull(record.unverified.clone()),
     ]
 }
 

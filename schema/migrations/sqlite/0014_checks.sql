@@ -91,6 +91,8 @@ CREATE TABLE tasks_next (
   concurrency_max INTEGER CHECK (concurrency_max > 0),
   waits_for    BLOB    CHECK (length(waits_for) > 0 AND length(waits_for) % 16 = 0),
   leased_at    INTEGER,
+  -- Why a completed task, or one that asks a person, is unverified.
+  unverified   TEXT,
   CHECK ((worker IS NULL) = (deadline_at IS NULL) AND (worker IS NULL) = (leased_at IS NULL)),
   CHECK ((concurrency_key IS NULL) = (concurrency_max IS NULL)),
   CHECK (CASE state

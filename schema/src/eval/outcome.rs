@@ -45,6 +45,8 @@ impl EvalKind {
 pub enum EvalOutcome {
     /// Its run says that the work is done, and its final checks passed.
     Succeeded,
+    /// Its run says that the work is done, and checks that it has did not run.
+    Unverified,
     /// Its run failed.
     Failed(FailureKind),
     /// Its run waits.
@@ -61,7 +63,12 @@ impl EvalOutcome {
     /// Of a task in this state, whose last run stands so; none = it had no run.
     pub fn of(task: TaskState, run: Option<&RunState>) -> Self {
         match (task, run.map(|run| &run.stage)) {
-            (_, Some(Stage::Ended(RunOutcome::Succeeded))) => Self::Succeeded,
+            (_, Some(Stage::Ended(RunOutcome::Succeeded))) => {
+                // A project without checks is judged by the suite's own alone.
+                let unverified = run.and_then(|run| run.unverified.as_ref());
+                let lacks = unverified.is_some_and(|why| !why.checks.is_empty());
+                if lacks { Self::Unverified } else { Self::Succeeded }
+            }
             (_, Some(Stage::Ended(RunOutcome::Failed { why, .. }))) => Self::Failed(*why),
             (TaskState::Cancelled, _) | (_, Some(Stage::Ended(RunOutcome::Cancelled))) => Self::Cancelled,
             (TaskState::Discarded, _) => Self::Crashed,
@@ -141,6 +148,7 @@ impl FromStr for EvalOutcome {
     fn from_str(text: &str) -> Result<Self, OutcomeError> {
         match split(text) {
             ("succeeded", None) => Ok(Self::Succeeded),
+            ("unverified", None) => Ok(Self::Unverified),
             ("failed", Some(why)) => reason(text, why).map(Self::Failed),
             ("blocked", Some(why)) => reason(text, why).map(Self::Blocked),
             ("cancelled", None) => Ok(Self::Cancelled),
@@ -148,8 +156,9 @@ impl FromStr for EvalOutcome {
             ("unfinished", None) => Ok(Self::Unfinished),
             _ => Err(OutcomeError {
                 text: text.to_owned(),
-                must: "it is succeeded, failed: WHY, blocked: WHY, cancelled, crashed or unfinished"
-                    .to_owned(),
+                must:
+                    "it is succeeded, unverified, failed: WHY, blocked: WHY, cancelled, crashed or unfinished"
+                        .to_owned(),
             }),
         }
     }
@@ -178,6 +187,7 @@ impl fmt::Display for EvalOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Succeeded => f.write_str("succeeded"),
+            Self::Unverified => f.write_str("unverified"),
             Self::Failed(why) => write!(f, "failed: {}", word(why)),
             Self::Blocked(why) => write!(f, "blocked: {}", word(why)),
             Self::Cancelled => f.write_str("cancelled"),
@@ -226,5 +236,9 @@ macro_rules! as_text {
     };
 }
 
-as_text!(EvalOutcome, "EvalOutcome", "^(succeeded|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$");
+as_text!(
+    EvalOutcome,
+    "EvalOutcome",
+    "^(succeeded|unverified|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$"
+);
 as_text!(EvalExpected, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");

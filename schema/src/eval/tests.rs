@@ -92,6 +92,7 @@ fn outcomes_are_read_as_they_are_told() {
 fn what_is_expected_is_met_by_that_alone() {
     let outcomes = [
         EvalOutcome::Succeeded,
+        EvalOutcome::Unverified,
         EvalOutcome::Failed(FailureKind::TurnLimit),
         EvalOutcome::Failed(FailureKind::Limit),
         EvalOutcome::Blocked(BlockedWhy::Policy),
@@ -101,16 +102,29 @@ fn what_is_expected_is_met_by_that_alone() {
     ];
     for (expected, met) in [
         ("succeeded", vec![0]),
-        ("failed", vec![1, 2]),
-        ("failed: limit", vec![2]),
-        ("blocked", vec![3]),
+        ("failed", vec![2, 3]),
+        ("failed: limit", vec![3]),
+        ("blocked", vec![4]),
         ("blocked: model", vec![]),
-        ("cancelled", vec![4]),
+        ("cancelled", vec![5]),
     ] {
         let expected: EvalExpected = expected.parse().expect("one");
         let found: Vec<usize> = (0..outcomes.len()).filter(|at| expected.is_met(outcomes[*at])).collect();
         assert_eq!(found, met, "{expected}");
     }
+}
+
+#[test]
+fn a_run_whose_checks_did_not_run_has_not_succeeded() {
+    let mut run = RunState::default();
+    run.stage = Stage::Ended(RunOutcome::Succeeded);
+    let outcome = |run: &RunState| EvalOutcome::of(TaskState::Completed, Some(run));
+    // Without any check of its project the suite's own judge it.
+    run.unverified = Some(Unverified::without_checks());
+    assert_eq!(outcome(&run), EvalOutcome::Succeeded);
+    run.unverified = Some(Unverified { reason: "why".to_owned(), checks: vec!["tests".to_owned()] });
+    assert_eq!(outcome(&run), EvalOutcome::Unverified);
+    assert!(!EvalExpected::Succeeded.is_met(outcome(&run)));
 }
 
 #[test]

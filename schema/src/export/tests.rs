@@ -103,7 +103,7 @@ fn log() -> Log {
     let resumed = TaskResumed { by: "ann".into(), run: SECOND, parent: FIRST };
     log.add(task.clone(), 0, &TaskEvent::from(resumed));
     log.add(task.clone(), 0, &leased(SECOND, Epoch(2)));
-    log.add(task, 0, &TaskEvent::from(TaskCompleted { run: SECOND }));
+    log.add(task, 0, &TaskEvent::from(TaskCompleted { run: SECOND, unverified: None }));
 
     let prompt = log.blob("you are an agent\n\"quoted\"".as_bytes());
     let first = StreamId::Run(FIRST);
@@ -162,7 +162,7 @@ fn log() -> Log {
         result: RunOutcome::Succeeded,
         summary: Some("done".into()),
         tree: None,
-        unverified: false,
+        unverified: None,
         decision: None,
     };
     log.add(second, 0, &RunEvent::from(ended));

@@ -19,7 +19,10 @@ use crate::{
         DiscardWhy, TaskAccepted, TaskCancelled, TaskCompleted, TaskDiscarded, TaskEvent, TaskLeased,
         TaskRejected,
     },
-    tool::{Exceeded, LintSeen, LintStatus, NetworkSeen, PlaceRefused, RecoveryClass, TestCounts, ToolFacts},
+    tool::{
+        Exceeded, LintSeen, LintStatus, NetworkSeen, NotRun, NotRunCause, PlaceRefused, RecoveryClass,
+        TestCounts, ToolFacts,
+    },
 };
 
 const RUN: RunId = RunId(Uuid::from_u128(2));
@@ -141,7 +144,7 @@ impl Log {
     }
 
     fn completed(&mut self) -> &mut Self {
-        self.task(TaskCompleted { run: RUN })
+        self.task(TaskCompleted { run: RUN, unverified: None })
     }
 
     fn discarded(&mut self) -> &mut Self {
@@ -277,7 +280,7 @@ fn tests_count_on_the_tree_as_it_is() {
     // No test, no runner: nothing was tested.
     let empty = ToolFacts { tests: Some(TestCounts::default()), ..passes() };
     Log::begun().gate("tests", true, empty).gives(M, None);
-    let missing = ToolFacts { missing: Some("pytest".to_owned()), ..ran() };
+    let missing = ToolFacts { not_run: Some(NotRun::lacking(NotRunCause::RunnerMissing, "pytest")), ..ran() };
     Log::begun().gate("tests", false, missing).gives(M, None);
     // Those that failed before are not the run's.
     Log::begun().tests(fails(&["old"])).edit("a").tests(fails(&["old"])).gives(M, Some((1, 1)));
@@ -362,7 +365,7 @@ fn rework_is_what_a_check_or_a_person_sent_back_and_the_base_did_not_bring() {
     // No turn was left for it.
     let why = FailureKind::Gates;
     let result = RunOutcome::Failed { why, message: String::new() };
-    let ended = RunEnded { result, summary: None, tree: None, unverified: false, decision: None };
+    let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
     Log::begun()
         .edit("a")
         .gate("syntax", false, none())

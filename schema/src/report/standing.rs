@@ -52,7 +52,7 @@ struct Tests {
 impl Tests {
     /// None where nothing was tested: no runner, or no test.
     fn of(facts: &ToolFacts, passed: bool, whole: bool) -> Option<Self> {
-        if facts.missing.is_some() || facts.tests.is_some_and(|tests| tests.total() == 0) {
+        if facts.not_run.is_some() || facts.tests.is_some_and(|tests| tests.total() == 0) {
             return None;
         }
         let failed = facts.tests.map_or(0, |tests| tests.failed.saturating_add(tests.errors));
@@ -64,6 +64,12 @@ impl Tests {
             errors: facts.tests.is_some_and(|tests| tests.errors > 0),
             removed: !facts.removed_tests.is_empty(),
         })
+    }
+
+    /// A check that ran before the run and does not run now: that is a failure without names.
+    fn lost(facts: &ToolFacts) -> Self {
+        let removed = !facts.removed_tests.is_empty();
+        Self { passed: false, whole: true, failing: None, errors: true, removed }
     }
 
     fn before(&self) -> Before {
@@ -257,11 +263,17 @@ impl Standing {
         self.open_checks = self.open_checks.saturating_sub(1);
         let Some(name) = self.gates.remove(&event.call) else { return };
         let absent = facts.lint.iter().any(|seen| seen.status == LintStatus::Missing);
-        if absent || (!event.passed && facts.missing.is_some()) {
+        if absent {
             return;
         }
         let sent_back = if name == TESTS {
-            let Some(tests) = Tests::of(facts, event.passed, true) else { return };
+            let lost = facts.not_run.is_some() && self.before != Before::Unknown;
+            let lost = lost.then(|| Tests::lost(facts));
+            let Some(tests) = lost.or_else(|| Tests::of(facts, event.passed, true)) else {
+                // Nothing is known of the tree as it is now.
+                self.tests = None;
+                return;
+            };
             let adds = tests.adds_failures(&self.before);
             self.tests = Some(tests);
             adds

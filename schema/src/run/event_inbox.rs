@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::permits::AboutCall;
+use super::{check_verdict::Unverified, permits::AboutCall};
 use crate::{
     content::{BlobRef, Content},
     ids::{DecisionHash, RunId, TaskId, TreeHash},
@@ -132,6 +132,8 @@ pub enum BlockedWhy {
     Provider,
     /// What its batch may use is used up.
     Budget,
+    /// The work is said to be done and final checks did not run: a person says whether it is taken as it is.
+    Unverified,
 }
 
 /// A person answered a blocker, or did what it asked for.
@@ -243,9 +245,9 @@ pub struct RunEnded {
     /// Hash of the final tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeHash>,
-    /// It succeeded, and nothing verified that: the project had no check that could be run.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unverified: bool,
+    /// It succeeded, and this keeps that from being verified: there are no checks, or some did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<Unverified>,
     /// The decision; none where the coordinator ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionHash>,

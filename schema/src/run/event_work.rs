@@ -197,8 +197,7 @@ impl GateFinished {
     pub fn came_to(&self) -> &'static str {
         match (self.step.is_check(), self.passed) {
             (true, true) if self.is_absent() => "not checked: not installed",
-            (true, true) => "passed",
-            (true, false) => "failed",
+            (true, passed) => outcome_word(passed, &self.facts),
             (false, true) => "mended",
             (false, false) => "mended nothing",
         }
@@ -306,7 +305,17 @@ impl BaseChecked {
     /// What it came to, in a word.
     #[must_use]
     pub const fn came_to(&self) -> &'static str {
-        if self.passed { "passed" } else { "failed" }
+        outcome_word(self.passed, &self.facts)
+    }
+}
+
+/// What a check came to, in a few words.
+const fn outcome_word(passed: bool, facts: &ToolFacts) -> &'static str {
+    match (passed, &facts.not_run) {
+        (true, _) => "passed",
+        (false, None) => "failed",
+        (false, Some(why)) if why.partly => "failed: a part of it did not run",
+        (false, Some(_)) => "did not run",
     }
 }
 

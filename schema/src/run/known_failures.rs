@@ -1,17 +1,21 @@
-//! Tests that failed before a run changed anything: what was broken then is not the run's to mend.
+//! Results of the final checks on the untouched tree: what was broken before a run is not its own to fix.
 //!
-//! What is known comes from the checks that were run before the run began to work, where its settings want that, and
-//! from the model's own `run_tests` over the whole, while the workspace was as it began. Final checks whose failures are all among these pass; that is so only for tests that docket found by looking, for who
-//! names the tests of a task wants them to pass. Pure, a part of the fold; logs from before the names of failing
-//! tests were noted hold none, and nothing here changes for them.
+//! They come from the checks that are run before the run begins to work, where its settings want that, and from the
+//! model's own `run_tests` over the whole project while the workspace is as it was. [`super::decide_check`] compares
+//! the results at the end with them. Pure, a part of the fold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::event_work::{BaseChecked, ToolFinished, ToolStatus};
+use super::{
+    check_verdict::{CheckOutcome, CheckResult, CheckVerdict, OldFailures, decide_check},
+    event_work::{BaseChecked, ToolFinished, ToolStatus},
+};
 use crate::{ids::Turn, message::ToolUse, snapshot::PathChange, tool::ToolFacts};
 
 /// Names that a message lists.
 const LISTED_MAX: usize = 5;
+/// The check that runs tests.
+const TESTS: &str = "tests";
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,7 +24,8 @@ pub struct KnownFailures {
     changed: bool,
     /// The turn in which a command ran last: a snapshot says only after its batch what it changed.
     ran_in: Option<Turn>,
-    before: BTreeSet<String>,
+    /// What each check came to on the untouched tree.
+    base: BTreeMap<String, CheckResult>,
     last: BTreeSet<String>,
 }
 
@@ -31,13 +36,25 @@ impl KnownFailures {
         listed(&self.last)
     }
 
+    /// What a check came to on the untouched tree; `None` where it was not run there.
+    #[must_use]
+    pub fn at_start(&self, check: &str) -> Option<&CheckResult> {
+        self.base.get(check)
+    }
+
+    /// What a check says of the run.
+    pub(super) fn judge(&self, check: &str, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+        decide_check(self.base.get(check), end, old)
+    }
+
     /// Takes the result of a call.
     pub(super) fn ran(&mut self, turn: Turn, tool: &ToolUse, event: &ToolFinished) {
         let facts = &event.facts;
         let whole = tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
         let is_tests = tool.name == "run_tests" && whole && event.status == ToolStatus::Ok;
-        if is_tests && !self.changed && self.ran_in != Some(turn) && is_whole(facts) {
-            self.before = facts.failing.iter().cloned().collect();
+        if is_tests && !self.changed && self.ran_in != Some(turn) {
+            let passed = facts.exit == Some(0) && facts.not_run.is_none();
+            self.keep_start(CheckResult::from_facts(passed, facts));
         }
         if facts.may_have_changed_tree {
             self.ran_in = Some(turn);
@@ -45,10 +62,20 @@ impl KnownFailures {
         self.changed |= !facts.changed.is_empty();
     }
 
+    /// Keeps what the model's own tests said. Named failures count over what is known; all else only where nothing is.
+    fn keep_start(&mut self, result: CheckResult) {
+        if result.names_all && result.outcome == CheckOutcome::Failed {
+            self.base.insert(TESTS.to_owned(), result);
+        } else if result.outcome != CheckOutcome::Failed {
+            self.base.entry(TESTS.to_owned()).or_insert(result);
+        }
+    }
+
     /// Takes what a final check said before the run began to work.
-    pub(super) fn at_base(&mut self, event: &BaseChecked) {
-        if event.gate.name == "tests" && !self.changed && is_whole(&event.facts) {
-            self.before = event.facts.failing.iter().cloned().collect();
+    pub(super) fn base_checked(&mut self, event: &BaseChecked) {
+        if !self.changed {
+            let result = CheckResult::from_facts(event.passed, &event.facts);
+            self.base.insert(event.gate.name.clone(), result);
         }
     }
 
@@ -61,34 +88,26 @@ impl KnownFailures {
         self.last.clear();
     }
 
-    /// Whether these tests failed before all the same.
-    pub(super) fn excuse(&self, facts: &ToolFacts) -> bool {
-        is_whole(facts) && facts.failing.iter().all(|test| self.before.contains(test))
-    }
-
-    /// What the model is told beside, of tests that failed; `found`: docket found them by looking.
-    pub(super) fn words(&mut self, facts: &ToolFacts, found: bool) -> String {
+    /// What the model is told in addition, of tests that failed.
+    pub(super) fn words(&mut self, facts: &ToolFacts, old: OldFailures) -> String {
         self.last.extend(facts.failing.iter().cloned());
         if facts.failing.is_empty() {
             return String::new();
         }
         let failing: BTreeSet<String> = facts.failing.iter().cloned().collect();
         let mut words = format!(" Failing: {}.", listed(&failing));
-        if found && !self.before.is_empty() {
-            words.push_str(&format!(" Not yours to mend, for they failed before: {}.", listed(&self.before)));
-        } else if found {
-            words.push_str(
+        let before = self.base.get(TESTS).map(|base| &base.failing).filter(|before| !before.is_empty());
+        match (old, before) {
+            (OldFailures::Held, _) => {}
+            (OldFailures::Excused, Some(before)) => {
+                words.push_str(&format!(" Not yours to mend, for they failed before: {}.", listed(before)));
+            }
+            (OldFailures::Excused, None) => words.push_str(
                 " Tests that failed before your work and have nothing to do with it are not yours to mend.",
-            );
+            ),
         }
         words
     }
-}
-
-/// Each failure has its name: nothing else went wrong.
-fn is_whole(facts: &ToolFacts) -> bool {
-    let failed = facts.tests.map_or(0, |tests| tests.failed.saturating_add(tests.errors));
-    failed > 0 && facts.failing.len() == failed as usize && !facts.timed_out && facts.exit.is_some()
 }
 
 /// In a line, the first ones.

@@ -140,7 +140,11 @@ impl Ledger {
         if event.passed {
             self.errors.retain(|(of, _)| *of != tried);
         } else {
-            put(&mut self.errors, (tried, format!("failed: {}", gist(&event.content))), ERRORS_MAX);
+            put(
+                &mut self.errors,
+                (tried, format!("{}: {}", event.came_to(), gist(&event.content))),
+                ERRORS_MAX,
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! A run: its events, and the state they fold to.
 
 mod asking;
+mod check_verdict;
 mod compacted;
 mod delegation;
 mod event;
@@ -16,6 +17,7 @@ mod pin;
 mod quality;
 mod reads;
 mod role;
+mod sampling;
 mod state;
 mod transcript;
 mod transition;
@@ -32,6 +34,7 @@ pub(crate) mod tests;
 mod work_tests;
 
 pub use asking::*;
+pub use check_verdict::*;
 pub use compacted::*;
 pub use delegation::*;
 pub use event::*;
@@ -47,6 +50,7 @@ pub use pin::*;
 pub use quality::*;
 pub use reads::*;
 pub use role::*;
+pub use sampling::*;
 pub use state::*;
 pub use transcript::*;
 pub use troubles::*;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{check_verdict::UnverifiedPolicy, sampling::Effort};
 use crate::{
     content::{BlobRef, WorkPath},
     message::{ModelRef, Prices},
@@ -153,6 +154,9 @@ pub struct RunSettings {
     /// lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub base_checks: bool,
+    /// What becomes of a run whose work is done and whose final checks did not run.
+    #[serde(default, skip_serializing_if = "UnverifiedPolicy::is_ask")]
+    pub unverified: UnverifiedPolicy,
     /// How much is asked for before the first change; none = as the task's words let one expect. A log of a run
     /// that pinned one has its phase of planning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,54 +213,6 @@ impl FromStr for Complexity {
     }
 }
 
-/// How hard a model thinks before it answers, in the words that all providers know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Effort {
-    /// Briefly.
-    Low,
-    /// Between the two.
-    Medium,
-    /// At length.
-    High,
-}
-
-impl Effort {
-    /// Its name, in requests as in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-}
-
-impl FromStr for Effort {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "low" => Ok(Self::Low),
-            "medium" => Ok(Self::Medium),
-            "high" => Ok(Self::High),
-            _ => Err("it must be low, medium or high"),
-        }
-    }
-}
-
-/// A sampling temperature in thousandths: from 0 to 2, with at most three decimals.
-pub fn temperature_milli(text: &str) -> Option<u32> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
-        return None;
-    }
-    let milli = whole.parse::<u32>().ok()?.checked_mul(1000)?;
-    let milli = milli.checked_add(format!("{fraction:0<3}").parse().ok()?)?;
-    (milli <= 2000).then_some(milli)
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -308,6 +264,7 @@ impl Default for RunSettings {
             role_rules: 2,
             rest_at_outage: true,
             base_checks: false,
+            unverified: UnverifiedPolicy::Ask,
             complexity: None,
             tool_set: ToolSet::Core,
             delegation_depth_max: 0,

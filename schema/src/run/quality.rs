@@ -3,7 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{content::Content, message::CallId, tool::TestCounts};
+use super::check_verdict::CheckVerdict;
+use crate::{
+    content::Content,
+    message::CallId,
+    tool::{NotRun, TestCounts},
+};
 
 /// What a quality gate came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +20,8 @@ pub enum GateVerdict {
     Failed,
     /// It does not apply here, for the reason that is told.
     Excused,
+    /// What would show it did not run: nothing is known.
+    Unverified,
 }
 
 impl GateVerdict {
@@ -24,6 +31,7 @@ impl GateVerdict {
             Self::Passed => "passed",
             Self::Failed => "failed",
             Self::Excused => "excused",
+            Self::Unverified => "unverified",
         }
     }
 }
@@ -37,10 +45,10 @@ pub struct CheckEnd {
     pub name: String,
     /// The shell line.
     pub command: String,
-    /// Whether it passed.
-    pub passed: bool,
-    /// It failed by nothing that the run did.
-    pub excused: bool,
+    /// What it says of the run.
+    pub verdict: CheckVerdict,
+    /// Why it did not run, or not all of it.
+    pub not_run: Option<NotRun>,
     /// What it said.
     pub content: Content,
     /// What was counted.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pin::{Effort, OtherModel};
+use super::{pin::OtherModel, sampling::Effort};
 use crate::{
     content::{BlobRef, Content},
     ids::DecisionHash,

@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     asking::Asking,
+    check_verdict::Unverified,
     compacted::{Measured, MeasuredSize, Summary},
     delegation::{ChildrenSpent, Delegation},
     event::{Phase, RunEvent, RunStarted},
@@ -34,7 +35,7 @@ use crate::{
     message::{CallId, Part, ToolUse, Usage},
     policy::Policy,
     snapshot::{Entry, LeftOutWhy},
-    tool::{Exceeded, LintBefore, ToolSet},
+    tool::{Exceeded, LintBefore, NotRun, ToolSet},
 };
 
 /// Where a run stands between decision and effect.
@@ -72,6 +73,15 @@ impl Stage {
             Self::Ended(_) => "ended",
         }
     }
+}
+
+/// A check that decides nothing, because it did not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndecidedCheck {
+    /// The check.
+    pub gate: GateSpec,
+    /// Why it did not run.
+    pub why: NotRun,
 }
 
 /// A log that cannot have been written by docket.
@@ -234,8 +244,14 @@ pub struct RunState {
     pub gates_in_turn: u32,
     /// The checks that failed in the last round, in a few words each.
     pub failed_checks: Vec<String>,
-    /// A check of the last round that cannot run, and what it lacks: no model can mend that.
-    pub unrunnable: Option<(GateSpec, String)>,
+    /// Checks of the last round that decide nothing, because they did not run.
+    pub undecided: Vec<UndecidedCheck>,
+    /// What to do about these is the next decision.
+    pub undecided_due: bool,
+    /// Names of checks that a person waived in this run: where they do not run, the run completes unverified.
+    pub waived_checks: BTreeSet<String>,
+    /// Why it is unverified, once it has succeeded.
+    pub unverified: Option<Unverified>,
     /// Linters that were found not to be installed.
     pub linters_missing: BTreeSet<String>,
     /// How often each linter did not end in time after a batch of edits.
@@ -298,8 +314,6 @@ pub struct RunState {
     pub work: Work,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
-    /// Of these, one that the model can mend.
-    pub(super) round_for_model: bool,
     /// Whose change of the workspace is being folded.
     pub(super) hands: Hands,
     /// Checks of the round in hand that failed and can be mended.
@@ -355,7 +369,10 @@ impl Default for RunState {
             mend_changed: false,
             gates_in_turn: 0,
             failed_checks: Vec::new(),
-            unrunnable: None,
+            undecided: Vec::new(),
+            undecided_due: false,
+            waived_checks: BTreeSet::new(),
+            unverified: None,
             linters_missing: BTreeSet::new(),
             lint_timeouts: BTreeMap::new(),
             lint_failures: 0,
@@ -387,7 +404,6 @@ impl Default for RunState {
             asking: Asking::default(),
             work: Work::default(),
             round_failed: false,
-            round_for_model: false,
             hands: Hands::default(),
             round_mends: Vec::new(),
             round_notes: Vec::new(),

@@ -174,7 +174,7 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
                         result: RunOutcome::Cancelled,
                         summary: None,
                         tree: None,
-                        unverified: false,
+                        unverified: None,
                         decision: None,
                     }
                     .into(),
@@ -411,7 +411,7 @@ fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
         result: RunOutcome::Succeeded,
         summary: None,
         tree: None,
-        unverified: false,
+        unverified: None,
         decision: None,
     };
     let over = || [two(), vec![(2, ended.clone().into())]].concat();

@@ -1,5 +1,6 @@
 //! What each event does to the state of a run: one method per event that does more than set a field.
 
+mod answers;
 mod checks;
 mod policy;
 mod roles;
@@ -10,7 +11,7 @@ use super::{
     asking::is_cut,
     compacted::{Compacted, Measured, MeasuredSize, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
-    event_inbox::{BlockedWhy, BlockerAnswered, RunBlocked, RunEnded},
+    event_inbox::{RunBlocked, RunEnded},
     event_work::{
         ModelAnswered, ModelFailed, ModelRequested, Purpose, SnapshotParts, SnapshotTaken, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
@@ -148,6 +149,7 @@ impl RunState {
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
+        self.waived_checks.clear();
         self.counts_anew();
         Ok(())
     }
@@ -188,7 +190,7 @@ impl RunState {
         self.gates_in_turn = 0;
         self.mended = false;
         self.mends_due.clear();
-        self.unrunnable = None;
+        self.undecided_due = false;
         self.stage = Stage::Model(Box::new(event));
         Ok(())
     }
@@ -378,37 +380,6 @@ impl RunState {
         Ok(())
     }
 
-    fn answered(&mut self, event: BlockerAnswered) -> Result<(), String> {
-        if self.stage != Stage::Blocked {
-            return Err(String::new());
-        }
-        if self.asked.as_ref().is_some_and(|asked| asked.why == BlockedWhy::Budget) {
-            // What its batch may use was raised: whoever did that says nothing of the work.
-            self.limit = None;
-            self.limit_said = None;
-        }
-        // The same turn is asked again, to the byte: what a person mended is no news for the model.
-        let of_provider = self.asked.as_ref().is_some_and(|asked| asked.why == BlockedWhy::Provider);
-        if let Some(failure) = self.last_failure.as_mut().filter(|_| of_provider) {
-            failure.needs_person = false;
-            failure.retry_in_ms = Some(0);
-            self.forgiven_attempts = self.failed_attempts;
-        }
-        self.unrunnable = None;
-        let asked = self.asked.take();
-        if let Some(about) = asked.as_ref().and_then(|asked| asked.about.clone()) {
-            // Of a call that waits; what it comes to is its result.
-            self.permits.record(about, &event.text)?;
-        } else if !is_blank(&event.text) {
-            answer_words(asked, event.text).into_iter().for_each(|text| self.hear(text));
-        }
-        self.troubles.clear();
-        self.answered_without_tools = false;
-        self.stage = Stage::Deciding;
-        self.take_back();
-        Ok(())
-    }
-
     fn compacted(&mut self, event: Compacted) -> Result<(), String> {
         self.require_deciding()?;
         self.summary = if event.summary_follows { Summary::Wanted } else { Summary::NotWanted };
@@ -427,6 +398,7 @@ impl RunState {
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {
         // A role's last words may be for the runtime alone.
         self.last_text = event.summary.or(self.last_text.take());
+        self.unverified = event.unverified;
         self.stage = Stage::Ended(event.result);
         Ok(())
     }
@@ -444,22 +416,6 @@ impl RunState {
             Stage::Model(open) if open.call == *call => Ok(()),
             Stage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
             _ => Err(String::new()),
-        }
-    }
-}
-
-/// What the model reads of a person's answer. Its own question stands in its last words; what the engine asked
-/// in its place, it has not seen.
-fn answer_words(asked: Option<RunBlocked>, answer: Content) -> Vec<Content> {
-    match asked {
-        Some(RunBlocked { why: BlockedWhy::Escalated | BlockedWhy::Policy, question, .. }) => {
-            vec!["The run stopped and asked a person:".into(), question, "The person answers:".into(), answer]
-        }
-        Some(RunBlocked { why: BlockedWhy::Provider | BlockedWhy::Budget, .. }) => {
-            vec!["A person says:".into(), answer]
-        }
-        Some(RunBlocked { why: BlockedWhy::Model | BlockedWhy::Child, .. }) | None => {
-            vec!["A person answers your question:".into(), answer]
         }
     }
 }

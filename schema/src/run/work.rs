@@ -479,7 +479,7 @@ impl Work {
         let failed = before + u32::from(verdict == GateVerdict::Failed);
         match verdict {
             GateVerdict::Failed => self.problem = Some(reason.clone()),
-            GateVerdict::Passed | GateVerdict::Excused => self.valid(),
+            GateVerdict::Passed | GateVerdict::Excused | GateVerdict::Unverified => self.valid(),
         }
         self.quality.insert(gate, QualityGate { verdict, reason, failed, forgiven });
         self.done.clear();

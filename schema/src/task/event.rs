@@ -179,6 +179,9 @@ pub struct TaskBlocked {
     /// When it goes on by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Timestamp>,
+    /// Its work is done and final checks did not run: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<String>,
 }
 
 /// Somebody paused it while no worker had it: it is held until `TaskUnblocked`. A run that a worker is at is
@@ -198,6 +201,9 @@ pub struct TaskUnblocked {}
 pub struct TaskCompleted {
     /// The run that did it.
     pub run: RunId,
+    /// What keeps it from being verified: there are no checks, or some did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<String>,
 }
 
 /// Who cancels what waits for a task that failed.

@@ -89,6 +89,9 @@ pub struct TaskRecord {
     /// The last failure, crash or discard, or what a blocked task waits for: for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Its work is done and nothing verified it: why. Of a task that completed, or that asks a person about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<String>,
     /// When it was submitted.
     pub submitted_at: Timestamp,
     /// When it ended.
@@ -137,6 +140,7 @@ impl TaskRecord {
             available_at,
             blocked_why: None,
             message: None,
+            unverified: None,
             submitted_at: now,
             ended_at: None,
         }
@@ -180,6 +184,7 @@ impl TaskRecord {
             TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
             TaskEvent::TaskUnblocked(_) => {
                 self.message = None;
+                self.unverified = None;
                 // Held before its time had come: it waits for that again. An outage's is over.
                 if !self.waits_for.is_empty() {
                     self.rest(TaskState::Pending);
@@ -214,6 +219,7 @@ impl TaskRecord {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
                 self.message = e.message;
+                self.unverified = e.unverified;
                 self.available_at = e.wake_at.unwrap_or(self.available_at);
             }
             TaskEvent::TaskPaused(_) => {
@@ -246,9 +252,10 @@ impl TaskRecord {
             TaskEvent::TaskDeliveryClaimed(_)
             | TaskEvent::TaskDeliveryRequested(_)
             | TaskEvent::TaskRejected(_) => {}
-            TaskEvent::TaskCompleted(_) => {
+            TaskEvent::TaskCompleted(e) => {
                 // What went wrong on the way was mended; its events keep it.
                 self.message = None;
+                self.unverified = e.unverified;
                 self.end(TaskState::Completed, now);
             }
             TaskEvent::TaskCancelled(e) => {
@@ -303,7 +310,7 @@ impl TaskRecord {
             }
             TaskEvent::TaskRunFailed(TaskRunFailed { run, .. })
             | TaskEvent::TaskBlocked(TaskBlocked { run, .. })
-            | TaskEvent::TaskCompleted(TaskCompleted { run })
+            | TaskEvent::TaskCompleted(TaskCompleted { run, .. })
             | TaskEvent::TaskDiscarded(TaskDiscarded { run, .. }) => {
                 state == TaskState::Running && Some(*run) == self.run
             }
@@ -362,6 +369,7 @@ impl TaskRecord {
             self.runs += 1;
         }
         self.state = TaskState::Running;
+        self.unverified = None;
         self.epoch = event.epoch;
         self.run = Some(event.run);
         self.last_run = Some(event.run);
@@ -380,6 +388,7 @@ impl TaskRecord {
         self.run = run;
         self.ended_at = None;
         self.message = None;
+        self.unverified = None;
         self.waits_for.clear();
         self.wait_for_lease(now);
     }

@@ -128,6 +128,9 @@ pub struct TaskBrief {
     /// What it asks, or why it failed: at most [`BRIEF_CHARS_MAX`] characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Its work is done and nothing verified it: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<String>,
     /// Queue.
     pub queue: QueueName,
     /// Engine.
@@ -162,7 +165,8 @@ pub struct TaskBrief {
 impl TaskBrief {
     /// What a list tells of a task.
     pub fn of(record: TaskRecord) -> Self {
-        let TaskRecord { id, state, spec, blocked_why, message, run, last_run, worker, .. } = record;
+        let TaskRecord { id, state, spec, blocked_why, message, unverified, run, last_run, worker, .. } =
+            record;
         let cut = |text: String| match text.char_indices().nth(BRIEF_CHARS_MAX) {
             Some((at, _)) => format!("{}…", &text[..at]),
             None => text,
@@ -173,6 +177,7 @@ impl TaskBrief {
             state,
             blocked_why,
             message: message.map(cut),
+            unverified: unverified.map(cut),
             queue: spec.queue,
             engine: spec.engine,
             model: spec.model,

@@ -52,7 +52,7 @@ fn ended(id: RunId, epoch: u64, n: u8) -> Line {
         result: RunOutcome::Succeeded,
         summary: None,
         tree: Some(tree(n)),
-        unverified: false,
+        unverified: None,
         decision: None,
     };
     Line { stream: StreamId::Run(id), epoch: Epoch(epoch), event: RunEvent::from(end).encode(Turn(2)) }
@@ -90,12 +90,12 @@ fn good() -> World {
         expired(A, 1),
         run(RUN_B, 1, "RunStarted"),
         ended(RUN_B, 1, 2),
-        task(B, 1, TaskCompleted { run: RUN_B }),
+        task(B, 1, TaskCompleted { run: RUN_B, unverified: None }),
         leased(A, RUN_A, 2, SECOND),
         run(RUN_A, 2, "RunRecovered"),
         run(RUN_A, 2, "ModelAnswered"),
         ended(RUN_A, 2, 1),
-        task(A, 2, TaskCompleted { run: RUN_A }),
+        task(A, 2, TaskCompleted { run: RUN_A, unverified: None }),
     ];
     let lease = |task, run, epoch, worker, told| AckedLease { task, run, epoch: Epoch(epoch), worker, told };
     let append = |run, epoch, after, lines: &[&Line]| AckedAppend {
@@ -306,7 +306,7 @@ fn of_meaning() -> Vec<Violation> {
         ),
         (
             "completed twice",
-            good().with(10, task(B, 1, TaskCompleted { run: RUN_B })),
+            good().with(10, task(B, 1, TaskCompleted { run: RUN_B, unverified: None })),
             vec![V::AfterTheEnd { stream: StreamId::Task(B), seq: seq(4) }, V::CompletedTwice { task: B }],
         ),
         (

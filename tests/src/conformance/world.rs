@@ -330,7 +330,7 @@ pub fn note(n: u64) -> NewEvent {
 
 /// A run's end.
 pub fn ended(result: RunOutcome) -> NewEvent {
-    RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: false, decision: None })
+    RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: None, decision: None })
         .encode(Turn(1))
 }
 

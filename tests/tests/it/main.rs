@@ -78,4 +78,5 @@ mod tool_set;
 mod tracker;
 mod travel;
 mod up;
+mod verdicts;
 mod wide;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use docket_schema::{
     content::WorkPath,
     message::ToolUse,
-    run::{GateRequested, GateStep, RunState},
+    run::{GateRequested, GateSpec, GateStep, RunState},
     snapshot::EntryKind,
     tool::{LintSeen, LintStatus},
 };
@@ -93,7 +93,7 @@ fn is_absent(open: &GateRequested, outcome: &ToolOutcome) -> bool {
 const TESTS: &str = "tests";
 const REQUIRES: &str = "requires";
 
-/// Says which tests went, and takes what is missing for the run's own doing where it may be that.
+/// Says which tests went, and whether the run may have kept tests from running.
 async fn of_tests(bench: &Workbench, state: &RunState, open: &GateRequested, outcome: &mut ToolOutcome) {
     let removed = removed_tests(bench, state).await;
     if !removed.is_empty() {
@@ -105,9 +105,10 @@ async fn of_tests(bench: &Workbench, state: &RunState, open: &GateRequested, out
         outcome.content.splice(0..0, text.into_bytes());
         outcome.facts.removed_tests = removed;
     }
-    let was_pinned = state.pins.as_ref().is_some_and(|pins| pins.gates.contains(&open.gate));
-    if !was_pinned || state.overlay.keys().any(tools::says_how_to_test) {
-        outcome.facts.missing = None;
+    if let Some(why) = &mut outcome.facts.not_run {
+        let is_same = |gate: &GateSpec| gate.name == open.gate.name && gate.command == open.gate.command;
+        let was_pinned = state.pins.as_ref().is_some_and(|pins| pins.gates.iter().any(is_same));
+        why.by_run = !was_pinned || state.overlay.keys().any(tools::says_how_to_test);
     }
 }
 
@@ -185,7 +186,6 @@ mod tests {
     use docket_schema::{
         ids::{DecisionHash, Turn},
         message::CallId,
-        run::GateSpec,
         tool::{TestCounts, ToolFacts},
     };
 

@@ -434,6 +434,9 @@ impl<'a> Told<'a> {
         if let Some(message) = &task.message {
             out.push_str(&format!(" {message}"));
         }
+        if let Some(why) = &task.unverified {
+            out.push_str(&format!(" Its result is unverified: {why}."));
+        }
         if !self.words.trim().is_empty() {
             out.push_str(&format!("\n\nIt says:\n{}\n", self.words.trim()));
         }

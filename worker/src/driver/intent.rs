@@ -12,7 +12,7 @@ use docket_schema::{
 };
 
 use crate::{
-    engine::{Act, Begins, Conclusion, Decision, ModelCall, has_no_checks, usual_output_tokens},
+    engine::{Act, Begins, Conclusion, Decision, ModelCall, unverified, usual_output_tokens},
     model::{Rendered, request_hash},
 };
 
@@ -94,17 +94,13 @@ pub fn announce(
         }
         Act::End { result, summary } => {
             let (result, summary) = (result.clone(), summary.clone());
-            let unverified = result == RunOutcome::Succeeded && is_unverified(state);
+            let pins = state.pins.as_deref().filter(|_| result == RunOutcome::Succeeded);
+            let unverified = pins.and_then(|pins| unverified(state, pins));
             let (tree, decision) = (state.tree, Some(hash));
             events.push(RunEnded { result, summary, tree, unverified, decision }.into());
         }
     }
     events.into_iter().map(|event| (turn, event)).collect()
-}
-
-/// Whether a run has no check that could say whether its work is right.
-fn is_unverified(state: &RunState) -> bool {
-    state.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 0 && has_no_checks(state, pins))
 }
 
 /// How often in a row a run that is to rest now does so because its provider is away; 0 where something else is the

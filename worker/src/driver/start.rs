@@ -112,7 +112,7 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
                 let mut out = Outgoing::default();
                 out.push(
                     journal.state().turn,
-                    RunEnded { result, summary: None, tree: None, unverified: false, decision: None },
+                    RunEnded { result, summary: None, tree: None, unverified: None, decision: None },
                 );
                 journal.append_results(&out).await?;
             }

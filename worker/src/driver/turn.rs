@@ -147,7 +147,7 @@ impl Driver {
                 let mut out = Outgoing::default();
                 out.push(
                     self.journal.state().turn,
-                    RunEnded { result, summary: None, tree, unverified: false, decision: None },
+                    RunEnded { result, summary: None, tree, unverified: None, decision: None },
                 );
                 self.journal.append_results(&out).await?;
                 Ok(RunExit::Done)

@@ -18,7 +18,7 @@ use docket_schema::{
         ExternalTool, GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
     },
-    tool::{RecoveryClass, ToolFacts},
+    tool::{NotRun, RecoveryClass, ToolFacts},
 };
 use futures_util::FutureExt as _;
 
@@ -351,7 +351,13 @@ fn redacted(redactor: &Redactor, facts: ToolFacts) -> ToolFacts {
         }
         seen
     });
-    ToolFacts { error_signature: signature, failing, network, ..facts }
+    let not_run = facts.not_run.map(|why| NotRun {
+        reason: redactor.text(&why.reason).into_owned(),
+        missing: why.missing.as_deref().map(|name| redactor.text(name).into_owned()),
+        uncollected: why.uncollected.iter().map(|name| redactor.text(name).into_owned()).collect(),
+        ..why
+    });
+    ToolFacts { error_signature: signature, failing, network, not_run, ..facts }
 }
 
 /// When what calls may use of the run's budget of time ends, if it has one and works on from now.

@@ -61,7 +61,7 @@ pub use react::React;
 pub use review::Review;
 pub use sop::Sop;
 pub use team::Team;
-pub(crate) use verification::must_parse;
+pub(crate) use verification::{must_parse, unverified};
 
 use docket_schema::{
     content::BlobRef,
@@ -191,12 +191,6 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
     let own = |provider: &str| provider == model.provider || provider == model.to_string();
     let thought = |part: &Part| matches!(part, Part::Thinking { provider, .. } if own(provider));
     (brings && answer.role == Role::Assistant).then(|| answer.parts.iter().any(thought))
-}
-
-/// Whether nothing can verify what a run did: it has no check, neither its own nor its project's linters. That files
-/// parse says nothing of the work.
-pub(crate) fn has_no_checks(run: &RunState, pins: &RunStarted) -> bool {
-    verification::checks(run, pins).iter().all(crate::tools::is_syntax_check)
 }
 
 /// The engines of this build, every version that is still supported.

@@ -71,7 +71,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(decision) = verification::mend(run, pins) {
         return decision;
     }
-    if let Some(decision) = verification::cannot_run(run) {
+    if let Some(decision) = verification::undecided(run, pins) {
         return decision;
     }
     if let Some(decision) = compaction::under_way(run, pins) {

@@ -54,7 +54,7 @@ pub(super) fn ready(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
         return Err(react::run_tools(run, pins));
     }
     let due = verification::mend(run, pins)
-        .or_else(|| verification::cannot_run(run))
+        .or_else(|| verification::undecided(run, pins))
         .or_else(|| compaction::under_way(run, pins));
     match due {
         Some(decision) => Err(decision),
@@ -225,7 +225,7 @@ pub(super) const fn task(pins: &RunStarted) -> Content {
 
 /// How the final checks stand.
 pub(super) enum Checked {
-    /// All passed, or there are none.
+    /// All passed, or there are none; or some decide nothing, and the run is to complete unverified.
     Passed,
     /// Some failed: `run.work.failed_checks` has what they said.
     Failed,

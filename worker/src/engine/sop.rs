@@ -200,7 +200,9 @@ fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> 
         let (verdict, reason) = cards::tests_exist(run, pins, &card);
         let mut facts = vec![artifact(DIFF_CARD, &card), gate(TESTS_EXIST, verdict, reason)];
         match verdict {
-            GateVerdict::Passed | GateVerdict::Excused => facts.push(phase(SopPhase::Verify)),
+            GateVerdict::Passed | GateVerdict::Excused | GateVerdict::Unverified => {
+                facts.push(phase(SopPhase::Verify));
+            }
             GateVerdict::Failed => {}
         }
         return Ok(seat::conclude(run, facts));
@@ -227,7 +229,7 @@ fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let (verdict, reason) = cards::tests_pass(run, &report);
     let report = artifact(TEST_REPORT, &report);
     match verdict {
-        GateVerdict::Passed | GateVerdict::Excused => {
+        GateVerdict::Passed | GateVerdict::Excused | GateVerdict::Unverified => {
             let facts = vec![report, gate(TESTS_PASS, verdict, reason), phase(SopPhase::Review)];
             // Once more: what a check mended by itself is part of the change.
             Ok(seat::call(run, facts, vec![seat::show_changes(run)]))

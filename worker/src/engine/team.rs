@@ -128,6 +128,10 @@ fn answered(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, D
     let checking = format!("round {}: checks of what the {role} says", round_of(run));
     if run.work.phase.as_ref() == Some(&checking) {
         let (success, output) = match seat::checks(run, pins)? {
+            Checked::Passed if !run.undecided.is_empty() => {
+                let why = verification::unverified(run, pins).map(|why| why.reason).unwrap_or_default();
+                (true, format!("says that tests passed, which is unverified: {why}"))
+            }
             Checked::Passed if !verification::proves(run, pins) => {
                 let told =
                     "tests passed, as `run_tests` says; there are no checks that the runtime could run";

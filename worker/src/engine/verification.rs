@@ -8,11 +8,14 @@
 use docket_schema::{
     content::{Content, WorkPath},
     message::CallId,
-    run::{BlockedWhy, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState},
+    run::{
+        BlockedWhy, CheckResult, FailureKind, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted,
+        RunState, UndecidedCheck, Unverified, UnverifiedPolicy,
+    },
     snapshot::EntryKind,
 };
 
-use super::{Act, Decision, PlannedGate, escalation};
+use super::{Act, Decision, PlannedGate, escalation, react};
 use crate::{lint, syntax, tools};
 
 /// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
@@ -105,21 +108,58 @@ fn check_of(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
     })
 }
 
-/// Asks a person about a check that cannot run: its runner, or what the project depends on, is not there.
-pub(super) fn cannot_run(run: &RunState) -> Option<Decision> {
-    let (gate, what) = run.unrunnable.as_ref().filter(|_| !run.transcript.has_notes())?;
-    let question = format!(
-        "The final check `{}` cannot run: {what} is not there, and commands have no network to fetch it. No correction \
-         by the model mends that; its work so far is kept.\n\nInstall it where the worker runs (commands see \
-         the system's folders and those of cargo, rustup and pyenv) and answer that it is there: the check runs again. Or cancel the task and \
-         submit it again: with `--setup` and a line that installs without a network, from packages in the repository; \
-         or with `--tests` and a line that can run. The check's line: `{}`",
-        gate.name,
-        escalation::cut(&gate.command)
-    );
-    let why = BlockedWhy::Escalated;
-    let act = Act::Block { question: Content::Text(question), why, about: None };
-    Some(Decision { phase: run.phase, act })
+/// What follows where the work is said to be done and final checks did not run: a person is asked, or the run fails.
+pub(super) fn undecided(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    if !run.undecided_due || run.transcript.has_notes() {
+        return None;
+    }
+    let (first, Unverified { reason, .. }) = (run.undecided.first()?, unverified(run, pins)?);
+    match pins.settings.unverified {
+        UnverifiedPolicy::Fail => {
+            let message = format!(
+                "the result is unverified: {reason}; another run would end likewise. Have the check run, or set \
+                 run.unverified to ask or complete, then `docket retry`"
+            );
+            Some(react::end(run, react::failed(FailureKind::Configuration, &message)))
+        }
+        // The fold leaves nothing due where such a run completes.
+        UnverifiedPolicy::Ask | UnverifiedPolicy::Complete => {
+            let question = format!(
+                "The result is unverified: {reason}.\n\nThe work is said to be done, and is kept. Answer `accept` to \
+                 complete the task as unverified. Or make the check run where the worker is (commands see the \
+                 system's folders and those of cargo, rustup and pyenv, and have no network) and answer `again`: the \
+                 checks run once more. Any other answer goes to the model, which continues. To have such tasks run, submit \
+                 them with `--setup` and a line that installs from packages in the repository, or with `--tests` and \
+                 a line that can run; `run.unverified = \"complete\"` completes them without asking. The check's \
+                 line: `{}`",
+                escalation::cut(&first.gate.command)
+            );
+            let why = BlockedWhy::Unverified;
+            let act = Act::Block { question: Content::Text(question), why, about: None };
+            Some(Decision { phase: run.phase, act })
+        }
+    }
+}
+
+/// Why a run that succeeds now is unverified; `None` where its checks say that its work is right.
+pub(crate) fn unverified(run: &RunState, pins: &RunStarted) -> Option<Unverified> {
+    if !run.undecided.is_empty() {
+        let reason = |check: &UndecidedCheck| {
+            let (name, why) = (&check.gate.name, &check.why);
+            let part = if why.partly { "a part of the" } else { "the" };
+            let before = match run.known_failures.at_start(name).and_then(CheckResult::not_run) {
+                Some(_) => ", nor did it before the work",
+                None => "",
+            };
+            format!("{part} final check `{name}` did not run: {}{before}", why.reason)
+        };
+        let reason = run.undecided.iter().map(reason).collect::<Vec<_>>().join("; ");
+        let checks = run.undecided.iter().map(|check| check.gate.name.clone()).collect();
+        return Some(Unverified { reason, checks });
+    }
+    // That files parse says nothing of the work.
+    let has_none = || checks(run, pins).iter().all(tools::is_syntax_check);
+    (pins.settings.role_rules > 0 && has_none()).then(Unverified::without_checks)
 }
 
 /// How a run ends whose checks still fail and that may not correct them again.

@@ -3,8 +3,11 @@
 use docket_schema::{
     content::{Content, WorkPath},
     ids::DecisionHash,
-    run::{BlockedWhy, BlockerAnswered, GateStep, LinterSpec, RunBlocked, RunSettings, RunStarted},
-    tool::{LintSeen, LintStatus, TestCounts, ToolFacts},
+    run::{
+        BaseChecked, BlockedWhy, BlockerAnswered, GateSpec, GateStep, LinterSpec, RunBlocked, RunSettings,
+        RunStarted, UnverifiedPolicy,
+    },
+    tool::{LintSeen, LintStatus, NotRun, NotRunCause, TestCounts, ToolFacts},
 };
 use serde_json::json;
 
@@ -240,18 +243,118 @@ fn the_checks_that_failed_are_named() {
     );
 }
 
+/// Tests whose runner is not installed.
+fn lacks() -> ToolFacts {
+    ToolFacts { not_run: Some(NotRun::lacking(NotRunCause::ProgramMissing, "vitest")), ..told(127) }
+}
+
+/// Tests of which these could not be loaded.
+fn unloaded(names: &[&str]) -> ToolFacts {
+    let uncollected = names.iter().map(|name| (*name).to_owned()).collect();
+    let why = NotRun { uncollected, ..NotRun::because(NotRunCause::CollectionFailed, "it cannot be loaded") };
+    ToolFacts { not_run: Some(why), ..told(2) }
+}
+
+/// What the check of tests came to before the run.
+fn at_base(log: &mut Log, passed: bool, facts: ToolFacts) {
+    let gate = GateSpec { name: "tests".to_owned(), command: "tests".to_owned(), mend: None };
+    log.push(BaseChecked { gate, passed, facts, duration_ms: 1, shared: false });
+}
+
+/// The run asks, and a person answers.
+fn answered(log: &mut Log, text: &str) {
+    let Act::Block { question, why, .. } = log.decide().act else {
+        panic!("it asks: {}", gist(&log.decide()))
+    };
+    assert_eq!(why, BlockedWhy::Unverified);
+    log.push(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO });
+    log.push(BlockerAnswered { by: "ann".to_owned(), text: text.into() });
+}
+
+#[test]
+fn a_check_that_ran_before_and_does_not_run_now_goes_back_to_the_model() {
+    for (passed, base, end) in [
+        (true, told(0), unloaded(&["a"])),
+        (false, tests(&["old"]), unloaded(&["a"])),
+        (false, unloaded(&["a"]), unloaded(&["a", "b"])),
+        (true, told(0), lacks()),
+    ] {
+        let mut log =
+            Log::of(RunSettings { turns_max: 100, ..RunSettings::default() }, &["tests"], "namespaces");
+        at_base(&mut log, passed, base.clone());
+        changed(&mut log);
+        log.say("Done.", &[]);
+        log.gates_said(&[(false, end.clone())]);
+        assert_eq!(log.state.corrections, 1, "{base:?}, {end:?}");
+        let Act::CallModel(call) = log.decide().act else { panic!("the model is asked: {base:?}, {end:?}") };
+        let last = format!("{:?}", call.messages.iter().last());
+        assert!(last.contains("ran before your work and does not run now"), "{last}");
+    }
+}
+
+#[test]
+fn a_check_that_ran_neither_before_nor_now_decides_nothing() {
+    for (base, end) in
+        [(lacks(), lacks()), (unloaded(&["a", "b"]), unloaded(&["a"])), (lacks(), unloaded(&["a"]))]
+    {
+        let mut log = log(&["tests"]);
+        at_base(&mut log, false, base.clone());
+        changed(&mut log);
+        log.say("Done.", &[]);
+        log.gates_said(&[(false, end.clone())]);
+        assert_eq!(log.state.corrections, 0, "{base:?}, {end:?}");
+        answered(&mut log, "accept");
+        assert_eq!(gist(&log.decide()), "end succeeded", "{base:?}, {end:?}");
+        let why = crate::engine::unverified(&log.state, log.state.pins.as_ref().expect("started"));
+        assert!(
+            why.is_some_and(|why| why.reason.ends_with("nor did it before the work")),
+            "{base:?}, {end:?}"
+        );
+    }
+}
+
+#[test]
+fn again_runs_the_checks_once_more_and_never_asks_by_itself() {
+    let mut log = log(&["tests"]);
+    changed(&mut log);
+    log.say("Done.", &[]);
+    log.gates_said(&[(false, lacks())]);
+    answered(&mut log, "again");
+    assert_eq!(planned(&log), ["tests"]);
+    log.gates_said(&[(true, tests(&[]))]);
+    assert_eq!(gist(&log.decide()), "end succeeded");
+    let pins = log.state.pins.clone().expect("started");
+    assert_eq!(crate::engine::unverified(&log.state, &pins), None, "it ran, and passed");
+}
+
+#[test]
+fn a_setting_says_what_becomes_of_an_unverified_run() {
+    for (policy, ends) in [
+        (UnverifiedPolicy::Complete, "end succeeded"),
+        (UnverifiedPolicy::Fail, "failed Configuration: the result is unverified"),
+    ] {
+        let settings = RunSettings { turns_max: 100, unverified: policy, ..RunSettings::default() };
+        let mut log = Log::of(settings, &["tests"], "namespaces");
+        changed(&mut log);
+        log.say("Done.", &[]);
+        log.gates_said(&[(false, lacks())]);
+        assert!(gist(&log.decide()).starts_with(ends), "{policy:?}: {}", gist(&log.decide()));
+        assert!(crate::engine::unverified(&log.state, log.state.pins.as_ref().expect("started")).is_some());
+    }
+}
+
 #[test]
 fn a_check_that_cannot_run_asks_a_person_and_costs_no_round() {
-    let lacks = || ToolFacts { missing: Some("vitest".to_owned()), ..told(127) };
     let mut log = log(&["lint", "tests"]);
     changed(&mut log);
     log.say("Done.", &[]);
     log.gates_said(&[(true, told(0)), (false, lacks())]);
-    let Act::Block { question: Content::Text(asked), why: BlockedWhy::Escalated, .. } = log.decide().act
+    let Act::Block { question: Content::Text(asked), why: BlockedWhy::Unverified, .. } = log.decide().act
     else {
         panic!("it asks a person: {}", gist(&log.decide()))
     };
-    assert!(asked.starts_with("The final check `tests` cannot run: vitest is not there"), "{asked}");
+    let reason = "The result is unverified: the final check `tests` did not run: vitest is not there.";
+    assert!(asked.starts_with(reason), "{asked}");
     assert_eq!(log.state.corrections, 0);
     // What the model can mend comes first.
     let settings = RunSettings { turns_max: 100, ..RunSettings::default() };
@@ -268,10 +371,8 @@ fn after_a_persons_answer_the_model_reads_it_and_the_checks_run_again() {
     let mut log = log(&["tests"]);
     changed(&mut log);
     log.say("Done.", &[]);
-    log.gates_said(&[(false, ToolFacts { missing: Some("vitest".to_owned()), ..told(127) })]);
-    let Act::Block { question, why, .. } = log.decide().act else { panic!("it asks") };
-    log.push(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO });
-    log.push(BlockerAnswered { by: "ann".to_owned(), text: "It is installed.".into() });
+    log.gates_said(&[(false, lacks())]);
+    answered(&mut log, "It is installed.");
     assert!(gist(&log.decide()).starts_with("ask"), "{}", gist(&log.decide()));
     log.say("Done.", &[]);
     assert_eq!(planned(&log), ["tests"]);

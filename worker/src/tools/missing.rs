@@ -2,7 +2,10 @@
 //! that, for commands have no network; a person is asked in its place.
 
 use cap_std::fs::Dir;
-use docket_schema::{content::WorkPath, tool::TestCounts};
+use docket_schema::{
+    content::WorkPath,
+    tool::{NotRunCause, TestCounts},
+};
 
 use super::{
     files::{load, work_path},
@@ -42,7 +45,12 @@ pub fn says_how_to_test(path: &WorkPath) -> bool {
 }
 
 /// What is not there, by name; none where tests ran, or failed for another reason.
-pub(super) fn missing(root: &Dir, ended: Ended, counts: Option<TestCounts>, said: &str) -> Option<String> {
+pub(super) fn missing(
+    root: &Dir,
+    ended: Ended,
+    counts: Option<TestCounts>,
+    said: &str,
+) -> Option<(NotRunCause, String)> {
     let ran = counts.is_some_and(|counts| counts.passed > 0 || counts.failed > 0);
     let Ended::Exit(status) = ended else { return None };
     if ran || status == 0 {
@@ -52,11 +60,41 @@ pub(super) fn missing(root: &Dir, ended: Ended, counts: Option<TestCounts>, said
     let no_program =
         status == NOT_FOUND || lines().any(|line| line.starts_with("make") && line.ends_with("Error 127"));
     let program = || lines().find_map(program).unwrap_or("a program that they call").to_owned();
-    lines()
-        .find_map(python)
-        .or_else(|| package(root, said))
-        .or_else(|| lines().find_map(fetched))
-        .or_else(|| no_program.then(program))
+    let of = |cause| move |name: String| (cause, name);
+    let runner = lines().find_map(python).or_else(|| lines().find_map(runner));
+    runner
+        .map(of(NotRunCause::RunnerMissing))
+        .or_else(|| package(root, said).map(of(NotRunCause::DependencyMissing)))
+        .or_else(|| lines().find_map(fetched).map(of(NotRunCause::DependencyMissing)))
+        .or_else(|| lines().find_map(script).map(of(NotRunCause::ProgramMissing)))
+        .or_else(|| no_program.then(|| (NotRunCause::ProgramMissing, program())))
+}
+
+/// What starts the tests, as other runners say that they do not have it.
+fn runner(line: &str) -> Option<String> {
+    let quoted = |rest: &str| rest.split(['\'', '`', '"']).next().unwrap_or(rest).to_owned();
+    let after = |mark: &str| line.split_once(mark).map(|(_, rest)| quoted(rest));
+    after("No rule to make target '")
+        .map(|target| format!("the make target {target}"))
+        .or_else(|| after("Missing script: \"").map(|name| format!("the script {name} of package.json")))
+        .or_else(|| after("error: no such command: `").map(|name| format!("cargo-{name}")))
+        .or_else(|| after("error: toolchain '").map(|name| format!("the toolchain {name}")))
+        .or_else(|| after("error: linker `"))
+        .or_else(|| {
+            let options = line.split_once("error: unrecognized arguments: ")?.1;
+            Some(format!("a plugin of pytest that knows {options}"))
+        })
+        .or_else(|| {
+            let name = line.strip_prefix("Preset ")?.split_once(" not found")?.0;
+            Some(format!("the preset {name}"))
+        })
+}
+
+/// A script that an interpreter does not find.
+fn script(line: &str) -> Option<String> {
+    let of_python = line.split_once("can't open file '").and_then(|(_, rest)| rest.split('\'').next());
+    let of_shell = || line.split_once(": cannot open ").and_then(|(_, rest)| rest.split(':').next());
+    of_python.or_else(of_shell).map(str::to_owned)
 }
 
 /// `sh: 1: vitest: not found`, `bash: line 1: vitest: command not found`, `make: vitest: No such file or directory`.
@@ -149,7 +187,7 @@ mod tests {
             (0, "sh: 1: vitest: not found", None),
         ] {
             let found = missing(&w.dir, Ended::Exit(status), None, said);
-            assert_eq!(found.as_deref(), want, "{said}");
+            assert_eq!(found.as_ref().map(|(_, name)| name.as_str()), want, "{said}");
         }
         let ran = Some(TestCounts { passed: 1, ..TestCounts::default() });
         assert_eq!(missing(&w.dir, Ended::Exit(127), ran, "sh: 1: x: not found"), None);

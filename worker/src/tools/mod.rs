@@ -35,6 +35,7 @@ mod memory;
 mod mend;
 mod missing;
 mod near;
+mod not_run;
 mod output;
 mod parser;
 mod paths;

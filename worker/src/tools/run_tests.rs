@@ -1,12 +1,13 @@
 //! `run_tests`: finds the project's test runner and answers with counts and the first failure only.
 
+use docket_schema::tool::{NotRun, NotRunCause};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     context::{TimeLimit, ToolContext, ToolOutcome},
     files::{folder_path, work_path},
-    missing,
+    missing, not_run,
     output::{cut, printable},
     run_command::{as_text, ended},
     runner::{CommandOutput, CommandSpec, Ended},
@@ -53,7 +54,11 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     let spec = CommandSpec { shell: telling_hangs(&plan.shell, limit.ms), cwd: None, timeout_ms: limit.ms };
     match context.runner.run(spec).await {
         Ok(output) => answer(context, &args, &plan, &output, limit),
-        Err(error) => ToolOutcome::error_midway(NAME, error.to_string()),
+        Err(error) => {
+            let mut outcome = ToolOutcome::error_midway(NAME, error.to_string());
+            outcome.facts.not_run = Some(NotRun::because(NotRunCause::Sandbox, error.to_string()));
+            outcome
+        }
     }
 }
 
@@ -123,15 +128,18 @@ fn answer(
         None => out.push_str("the runner's counts could not be read\n"),
     }
     let passed = output.ended == Ended::Exit(0);
-    let mut missing = missing::missing(context.root, output.ended, report.counts, &joined);
+    let mut stopped = not_run::not_run(context.root, output.ended, &report, &joined);
     if report.counts.is_some_and(|counts| counts.total() == 0) {
         let whole = args.test_path.as_deref().is_none_or(|path| path.trim().is_empty());
         let (words, unrun) = none_ran(context, plan, &joined, passed && whole);
         out.push_str(&words);
-        missing = missing.or_else(|| unrun.want_pytest.then(|| "pytest".to_owned()));
+        let lacks = || unrun.want_pytest.then(|| NotRun::lacking(NotRunCause::RunnerMissing, "pytest"));
+        stopped = stopped
+            .or_else(lacks)
+            .or_else(|| not_run::ran_none(&unrun.files, report.counts.unwrap_or_default()));
         outcome.facts.unrun = unrun.files;
     }
-    if let Some(what) = &missing {
+    if let Some(what) = stopped.as_ref().and_then(|why| why.missing.as_ref()) {
         out.push_str(&missing::words(what));
     }
     let hung = output.ended == Ended::TimedOut;
@@ -151,7 +159,7 @@ fn answer(
     outcome.full = (!text.is_empty()).then(|| text.into_bytes());
     outcome.facts.tests = report.counts;
     outcome.facts.failing = if passed { Vec::new() } else { report.failing };
-    outcome.facts.missing = missing;
+    outcome.facts.not_run = stopped;
     outcome
 }
 
@@ -322,6 +330,10 @@ mod tests {
     const UNITTEST: &str = "import unittest\nfrom calc import add\nclass T(unittest.TestCase):\n    def test_add(self):\n        \
                             self.assertEqual(add(1, 2), 3)\n";
 
+    fn missing(outcome: &ToolOutcome) -> Option<&str> {
+        outcome.facts.not_run.as_ref().and_then(|why| why.missing.as_deref())
+    }
+
     /// A project whose interpreter has no pytest.
     fn without_pytest(files: &[(&str, &str)]) -> Workspace {
         let w = Workspace::new(files);
@@ -362,12 +374,7 @@ mod tests {
     fn tests_that_no_runner_ran_are_named() {
         let mut bare = without_pytest(&[("test_calc.py", "def test_add():\n    assert 0\n")]);
         let out = bare.call(NAME, json!({}));
-        assert_eq!(
-            (out.facts.exit, out.facts.missing.as_deref()),
-            (Some(0), Some("pytest")),
-            "{}",
-            out.text()
-        );
+        assert_eq!((out.facts.exit, missing(&out)), (Some(0), Some("pytest")), "{}", out.text());
         assert_eq!(out.facts.unrun.iter().map(ToString::to_string).collect::<Vec<_>>(), ["test_calc.py"]);
         assert!(
             out.text().contains("written for pytest") && out.text().contains("is not there"),
@@ -377,19 +384,20 @@ mod tests {
         // A file that unittest does not look for.
         let mut other = without_pytest(&[("calc.py", "add = int\n"), ("calc_test.py", UNITTEST)]);
         let out = other.call(NAME, json!({}));
-        assert_eq!((out.facts.missing.as_deref(), out.facts.unrun.len()), (None, 1), "{}", out.text());
+        assert_eq!((missing(&out), out.facts.unrun.len()), (None, 1), "{}", out.text());
+        assert_eq!(out.facts.not_run.as_ref().map(|why| why.cause), Some(NotRunCause::NoTests));
         assert!(out.text().contains("calc_test.py: the runner does not look there"), "{}", out.text());
         // Where there are none, nothing is missed.
         let mut none = without_pytest(&[("pytest.ini", ""), ("test_help.py", "x = 1\n")]);
         let out = none.call(NAME, json!({}));
-        assert!(out.facts.unrun.is_empty() && out.facts.missing.is_none(), "{}", out.text());
+        assert!(out.facts.unrun.is_empty() && out.facts.not_run.is_none(), "{}", out.text());
     }
 
     #[test]
     fn a_runner_that_is_not_there_is_named() {
         let mut w = Workspace::new(&[("test.sh", "no-such-runner --all\n")]);
         let out = w.call(NAME, json!({}));
-        assert_eq!((out.facts.exit, out.facts.missing.as_deref()), (Some(127), Some("no-such-runner")));
+        assert_eq!((out.facts.exit, missing(&out)), (Some(127), Some("no-such-runner")));
         assert!(out.text().contains("commands have no network"), "{}", out.text());
     }
 

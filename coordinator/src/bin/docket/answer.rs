@@ -25,6 +25,9 @@ stopped the run (credit used up, a key that is not good), no words are needed: m
 `docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
 the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
 
+A run whose work is done and whose final checks did not run is unverified and asks whether it is taken as it is. The
+answer `accept` completes it as unverified, `again` runs the checks once more, and anything else goes to the model.
+
 Examples:
   docket answer 3f9c01ab \"Port 8080; the tests use it as well.\"
   docket answer 3f9c01ab no, use the mirror
@@ -97,7 +100,15 @@ pub(crate) fn how(task: &TaskRecord) -> Option<String> {
              try again, `docket accept {id}` says it is settled"
         ));
     }
-    how_for(task.id, task.blocked_why?)
+    let why = task.blocked_why?;
+    if why == TaskBlockedWhy::Person && task.unverified.is_some() {
+        let id = task.id.short();
+        return Some(format!(
+            "`docket answer {id} accept` completes it as unverified, `docket answer {id} again` runs its checks once \
+             more, and any other answer goes to the model"
+        ));
+    }
+    how_for(task.id, why)
 }
 
 fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {

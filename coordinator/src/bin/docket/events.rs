@@ -250,7 +250,8 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::GateRequested(e) if !e.step.is_check() => format!("mend {}", e.gate.name),
         RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
         RunEvent::GateFinished(e) => {
-            format!("{} in {}", e.came_to(), duration(e.duration_ms))
+            let why = e.facts.not_run.as_ref().map_or_else(String::new, |why| format!(" ({})", why.reason));
+            format!("{}{why} in {}", e.came_to(), duration(e.duration_ms))
         }
         RunEvent::Told(e) => format!("{}: {}", e.by, first_line(&e.text)),
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
@@ -280,8 +281,10 @@ fn of_run(event: &RunEvent) -> String {
 
 /// How a run ended, and whether anything verified that.
 pub(crate) fn ended(end: &RunEnded) -> String {
-    let unverified = if end.unverified { "; not verified: there are no checks" } else { "" };
-    format!("{}{unverified}", outcome(&end.result))
+    match &end.unverified {
+        Some(why) => format!("{}, unverified: {}", outcome(&end.result), why.reason),
+        None => outcome(&end.result),
+    }
 }
 
 /// What a run came to, with its reason.

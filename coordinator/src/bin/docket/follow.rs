@@ -181,7 +181,16 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Warn), text)
         }
         RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
-        RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
+        RunEvent::GateFinished(e) => {
+            let text = match &e.facts.not_run {
+                Some(why) if why.partly => {
+                    format!("   a part of the final check did not run: {}", why.reason)
+                }
+                Some(why) => format!("   the final check did not run: {}", why.reason),
+                None => "   the final check failed".to_owned(),
+            };
+            (Some(Style::Warn), text)
+        }
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),
         RunEvent::RunBlocked(e) => {
             (Some(Style::Warn), format!("blocked; it asks: {}", events::first_line(&e.question)))
@@ -194,7 +203,12 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         }
         RunEvent::RunEnded(e) => {
             let good = e.result == docket_schema::run::RunOutcome::Succeeded;
-            (Some(if good { Style::Good } else { Style::Bad }), events::ended(e))
+            let style = match (good, &e.unverified) {
+                (true, None) => Style::Good,
+                (true, Some(_)) => Style::Warn,
+                (false, _) => Style::Bad,
+            };
+            (Some(style), events::ended(e))
         }
         RunEvent::LimitReached(e) => {
             (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
@@ -212,7 +226,8 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Dim), format!("ready: {}", e.command))
         }
         RunEvent::BaseChecked(e) => {
-            (Some(Style::Dim), format!("before the work: check {} {}", e.gate.name, e.came_to()))
+            let why = e.facts.not_run.as_ref().map_or_else(String::new, |why| format!(": {}", why.reason));
+            (Some(Style::Dim), format!("before the work: check {} {}{why}", e.gate.name, e.came_to()))
         }
         RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
         // Who is asked then may be another.

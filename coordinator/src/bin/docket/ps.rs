@@ -168,7 +168,7 @@ impl Column {
                 task.ended_at.map_or_else(none, |at| format!("{} ago", display::duration(now.ms_since(at)))),
             ),
             Self::Message => {
-                let message = task.message.as_deref().unwrap_or("-");
+                let message = task.message.as_deref().or(task.unverified.as_deref()).unwrap_or("-");
                 Cell::new(message.split_whitespace().collect::<Vec<_>>().join(" "))
             }
         }
@@ -198,6 +198,8 @@ pub(crate) struct Row {
     available_at: Timestamp,
     ended_at: Option<Timestamp>,
     message: Option<String>,
+    /// Why a completed task, or one that asks a person, is unverified.
+    unverified: Option<String>,
     /// The limit on its model's provider that its run waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<ProviderWait>,
@@ -231,15 +233,22 @@ impl Row {
             available_at: task.available_at,
             ended_at: task.ended_at,
             message: task.message.clone(),
+            unverified: task.unverified.clone(),
             waits: None,
         }
     }
 }
 
-/// A task's state, as people read it: a paused one is blocked, but waits for nothing else.
+/// A task's state, as people read it: a paused one is blocked, but waits for nothing else; and nothing that was not
+/// verified reads as if it were.
 pub(crate) fn word(task: &TaskRecord) -> &'static str {
     if task.is_undelivered() {
         return "undelivered";
+    }
+    match (task.state, &task.unverified) {
+        (TaskState::Completed, Some(_)) => return "completed, unverified",
+        (TaskState::Blocked, Some(_)) => return "blocked, unverified",
+        _ => {}
     }
     match task.blocked_why {
         Some(TaskBlockedWhy::Paused) => "paused",

@@ -55,7 +55,10 @@ that one ends. A model's provider that does not answer is waited for. Where a co
 its workers do it: Ctrl-C ends the watching only, and says how to look again.
 
 Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
-not watched to its end.
+not watched to its end. Checks that did not run (no pytest, a module that does not import) verify nothing: the
+task is then blocked and unverified, and `docket answer TASK accept` completes it as it is. A task that completes
+unverified, because there are no checks, you accepted it or run.unverified is complete, ends with 0; the last lines and
+`unverified` of --json say so.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -284,11 +287,14 @@ async fn summary(
     let message = message.unwrap_or_default();
     display::note(&line(&format!(
         "{}{message}: {} turns{took}, {} paths changed, cost {}",
-        task.state,
+        ps::word(task),
         state.turn,
         state.overlay.len(),
         money(state.totals.cost_nusd)
     )));
+    if let Some(why) = task.unverified.as_deref().filter(|_| task.state == TaskState::Completed) {
+        display::note(&line(&format!("nothing verified this result: {}", in_one_line(why))));
+    }
     if let Some(how) = answer::how(task) {
         let next = match workers {
             Workers::Own => ", and `docket up` then goes on with this run",

@@ -74,6 +74,8 @@ pub(crate) struct RunRow {
     sandbox: Option<String>,
     /// What it asks, while it is blocked.
     question: Option<String>,
+    /// Why a run that succeeded is unverified.
+    unverified: Option<String>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     lineage: Vec<lineage::Row>,
@@ -114,6 +116,7 @@ impl RunRow {
             parent: view.parent.map(|parent| parent.run),
             sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
             question: state.asked.as_ref().map(|asked| events::text_of(&asked.question)),
+            unverified: state.unverified.as_ref().map(|why| why.reason.clone()),
             started_at: view.started_at,
             ended_at: view.ended_at,
             lineage: Vec::new(),
@@ -238,6 +241,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
         pair(cx, "waits", &format!("{wait}; since {since}"));
     }
     pair(cx, "message", task.message.as_deref().unwrap_or(""));
+    pair(cx, "unverified", task.unverified.as_deref().filter(|_| task.state.is_ended()).unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
     pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));
     pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
@@ -306,6 +310,7 @@ fn say_run(cx: &Context, row: &RunRow) {
     display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "run"), row.id));
     pair(cx, "task", &row.task.to_string());
     pair(cx, "status", &row.status);
+    pair(cx, "unverified", row.unverified.as_deref().unwrap_or(""));
     pair(cx, "parent", &row.parent.map_or_else(String::new, |run| run.to_string()));
     pair(cx, "turn", &format!("{} ({}), {} events", row.turn, row.phase, row.events));
     pair(cx, "model", row.model.as_deref().unwrap_or(""));

@@ -49,6 +49,19 @@ const ACTS = [
     }),
   },
   {
+    name: "Complete unverified",
+    fits: (task) => task.state === "blocked" && task.blocked_why === "person" && task.unverified,
+    of: (task) => ({
+      question: {
+        title: "Complete it as unverified",
+        body: h("blockquote", { class: "text", dir: "auto" }, task.unverified),
+        act: "Complete",
+      },
+      request: () => post(on(task, "answer"), { text: "accept" }),
+      told: `Completed as unverified: ${title(task)}`,
+    }),
+  },
+  {
     name: "Accept",
     primary: true,
     ofRun: true,

@@ -15,6 +15,7 @@ const STATES = {
   blocked: ["warn", "M5.5 3.5v9M10.5 3.5v9"],
   paused: ["still", "M5.5 3.5v9M10.5 3.5v9"],
   completed: ["good", "M2.8 8.6l3.4 3.4 7-7.6"],
+  unverified: ["warn", "M2.8 8.6l3.4 3.4 7-7.6"],
   succeeded: ["good", "M2.8 8.6l3.4 3.4 7-7.6"],
   cancelled: ["still", "M3.5 8h9"],
   superseded: ["still", "M3.5 8h9"],
@@ -47,9 +48,11 @@ export const standing = (timeline, status) => (timeline.standing === "not ended"
 
 /** The state of a task's record, with what it rests for. */
 export function stateOf(task) {
+  if (task.state === "completed" && task.unverified) return state("unverified", "completed, unverified");
   if (task.state !== "blocked") return state(task.state);
   if (undelivered(task)) return state("blocked", "undelivered");
-  return state("blocked", WHY[task.blocked_why] ?? "blocked");
+  const why = WHY[task.blocked_why] ?? "blocked";
+  return state("blocked", task.unverified ? `${why}, unverified` : why);
 }
 
 /** Completed, and its result could not be delivered: a person settles it. */

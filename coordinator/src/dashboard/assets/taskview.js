@@ -36,6 +36,7 @@ export function taskParts(view, why, level) {
       fact("Not before", task.state === "scheduled" && whole(task.available_at)),
       fact("Tried again", task.state === "retryable" && since(task.available_at)),
       fact("Ended", task.ended_at && since(task.ended_at)),
+      fact("Unverified", task.unverified && said(task.unverified, 600)),
       fact("Runs failed", task.failures > 0 && `${task.failures} of ${spec.attempts_max}`),
       fact("Crashes", task.crashes > 0 && String(task.crashes)),
       fact("Comes after", after.length > 0 && links(after)),

@@ -127,5 +127,5 @@ pub(in crate::http) fn phase(turn: u32) -> NewEvent {
 }
 
 pub(in crate::http) fn ended(result: RunOutcome, turn: u32) -> NewEvent {
-    encode(RunEnded { result, summary: None, tree: None, unverified: false, decision: None }, turn)
+    encode(RunEnded { result, summary: None, tree: None, unverified: None, decision: None }, turn)
 }

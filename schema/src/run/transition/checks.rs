@@ -3,11 +3,12 @@
 use crate::{
     message::Part,
     run::{
+        check_verdict::{CheckResult, CheckVerdict, OldFailures, UnverifiedPolicy},
         event_work::{BaseChecked, GateFinished, GateRequested, GateStep},
         known_failures::listed,
         pin::GateSpec,
         quality::CheckEnd,
-        state::{RunState, Stage},
+        state::{RunState, Stage, UndecidedCheck},
         work::FailedCheck,
     },
     tool::{LintStatus, ToolFacts},
@@ -17,7 +18,7 @@ impl RunState {
     pub(super) fn base_checked(&mut self, event: &BaseChecked) -> Result<(), String> {
         self.require_deciding()?;
         self.base_checked = true;
-        self.known_failures.at_base(event);
+        self.known_failures.base_checked(event);
         Ok(())
     }
 
@@ -26,14 +27,14 @@ impl RunState {
             Stage::Deciding if self.mend_rules() > 0 && !event.step.is_check() => self.mend_changed = false,
             Stage::Deciding => {
                 self.round_failed = false;
-                self.round_for_model = false;
                 self.known_failures.round_begins();
                 self.round_mends.clear();
                 self.round_notes.clear();
                 self.failed_checks.clear();
                 self.work.failed_checks.clear();
                 self.work.checks.clear();
-                self.unrunnable = None;
+                self.undecided.clear();
+                self.undecided_due = false;
             }
             Stage::Gates => {}
             _ => return Err(String::new()),
@@ -60,40 +61,25 @@ impl RunState {
     }
 
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
-        let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
-        let excused = gate.name == "tests" && found && self.known_failures.excuse(&event.facts);
+        let old = self.old_failures(&gate);
+        let end = CheckResult::from_facts(event.passed, &event.facts);
+        let verdict = self.known_failures.judge(&gate.name, &end, old);
         self.work.checks.push(CheckEnd {
             call: event.call.clone(),
             name: gate.name.clone(),
             command: gate.command.clone(),
-            passed: event.passed,
-            excused,
+            verdict,
+            not_run: event.facts.not_run.clone(),
             content: event.content.clone(),
             tests: event.facts.tests,
             failing: event.facts.failing.clone(),
             duration_ms: event.duration_ms,
         });
-        if event.passed || excused {
-            // Nothing is to be told.
-        } else if let Some(what) = event.facts.missing {
-            self.round_failed = true;
-            self.failed_checks.push(format!("{} ({what} is not there)", gate.name));
-            self.unrunnable = Some((gate, what));
-        } else {
-            self.round_failed = true;
-            self.round_for_model = true;
-            self.failed_checks.push(in_short(&gate, &event.facts));
-            let mut text =
-                format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
-            text.push_str(&self.known_failures.words(&event.facts, found && gate.name == "tests"));
-            self.round_notes.push(Part::Text { text: text.into() });
-            self.work
-                .failed_checks
-                .push(FailedCheck { name: gate.name.clone(), content: event.content.clone() });
-            self.round_notes.push(Part::Text { text: event.content });
-            let hangs = self.mend_rules() > 0 && event.facts.timed_out;
-            if gate.mend.is_some() && !self.mended && !hangs {
-                self.round_mends.push(gate);
+        match (verdict, event.facts.not_run.clone()) {
+            (CheckVerdict::Passed | CheckVerdict::Excused, _) => {}
+            (CheckVerdict::Undecided, Some(why)) => self.undecided.push(UndecidedCheck { gate, why }),
+            (CheckVerdict::Failed | CheckVerdict::Lost | CheckVerdict::Undecided, _) => {
+                self.check_failed(gate, event, verdict);
             }
         }
         // What may yet be mended is not told before it is known to stay.
@@ -101,25 +87,65 @@ impl RunState {
             self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
         }
         if self.open_gates.is_empty() {
-            self.stage = Stage::Deciding;
-            self.gates_passed = !self.round_failed;
-            self.work.checked = Some(!self.round_failed);
-            self.fixing = self.round_failed;
-            self.mends_due = std::mem::take(&mut self.round_mends);
-            self.tests_passed &= !self.round_failed;
-            if self.round_failed && self.mends_due.is_empty() {
-                self.back_to_the_model();
-            }
+            self.end_round();
         }
+    }
+
+    /// The check failed, and the model is to hear of it.
+    fn check_failed(&mut self, gate: GateSpec, event: GateFinished, verdict: CheckVerdict) {
+        self.round_failed = true;
+        self.failed_checks.push(in_short(&gate, &event.facts));
+        let mut text =
+            format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
+        if let (CheckVerdict::Lost, Some(why)) = (verdict, &event.facts.not_run) {
+            text = format!(
+                "The final check `{}` (`{}`) ran before your work and does not run now: {}. A check that does not run \
+                 is a failed one. Fix what keeps it from running.",
+                gate.name, gate.command, why.reason
+            );
+        }
+        text.push_str(&self.known_failures.words(&event.facts, self.old_failures(&gate)));
+        self.round_notes.push(Part::Text { text: text.into() });
+        self.work.failed_checks.push(FailedCheck { name: gate.name.clone(), content: event.content.clone() });
+        self.round_notes.push(Part::Text { text: event.content });
+        let hangs = self.mend_rules() > 0 && event.facts.timed_out;
+        if gate.mend.is_some() && !self.mended && !hangs {
+            self.round_mends.push(gate);
+        }
+    }
+
+    /// Whether what failed before the run may fail at its end: only of tests that docket found by itself.
+    fn old_failures(&self, gate: &GateSpec) -> OldFailures {
+        let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
+        if found && gate.name == "tests" { OldFailures::Excused } else { OldFailures::Held }
+    }
+
+    /// Every check of the round has its result.
+    fn end_round(&mut self) {
+        self.stage = Stage::Deciding;
+        self.undecided_due = !self.round_failed && self.has_unsettled_checks();
+        let passed = !self.round_failed && !self.undecided_due;
+        self.gates_passed = passed;
+        self.work.checked = Some(passed);
+        self.fixing = self.round_failed;
+        self.mends_due = std::mem::take(&mut self.round_mends);
+        self.tests_passed &= !self.round_failed;
+        if self.round_failed && self.mends_due.is_empty() {
+            self.back_to_the_model();
+        }
+    }
+
+    /// Whether a check decided nothing, and neither a setting nor a person says what follows.
+    fn has_unsettled_checks(&self) -> bool {
+        let policy = self.pins.as_ref().map_or(UnverifiedPolicy::Ask, |pins| pins.settings.unverified);
+        let completes = policy == UnverifiedPolicy::Complete;
+        !completes && self.undecided.iter().any(|check| !self.waived_checks.contains(&check.gate.name))
     }
 
     fn back_to_the_model(&mut self) {
         self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
-        // Where all that failed cannot run, there is nothing to correct.
-        if self.round_for_model {
-            self.corrections += 1;
-            self.answered_without_tools = false;
-        }
+        self.corrections += 1;
+        self.answered_without_tools = false;
     }
 
     fn mend_rules(&self) -> u32 {
@@ -160,6 +186,9 @@ fn in_short(gate: &GateSpec, facts: &ToolFacts) -> String {
         _ if facts.timed_out => "it did not end in time".to_owned(),
         _ if !facts.failing.is_empty() => listed(&facts.failing.iter().cloned().collect()),
         _ if facts.tests.is_some_and(|tests| tests.total() == 0) => "no test was run".to_owned(),
+        _ if facts.not_run.as_ref().is_some_and(|why| !why.by_run) => {
+            facts.not_run.as_ref().map(|why| why.reason.clone()).unwrap_or_default()
+        }
         // A linter's status says nothing that its name does not.
         Some(status) if gate.name == "tests" => format!("exit status {status}"),
         Some(_) | None => return gate.name.clone(),

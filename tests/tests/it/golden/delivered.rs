@@ -37,7 +37,7 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     let (worker, worker_name) = (IncarnationId(id(3)), "by hand".to_owned());
     let leased = TaskLeased { epoch: Epoch(1), run, worker, worker_name };
     stream.push(Turn(0), &TaskEvent::from(leased));
-    stream.push(Turn(0), &TaskEvent::from(TaskCompleted { run }));
+    stream.push(Turn(0), &TaskEvent::from(TaskCompleted { run, unverified: None }));
     stream.epoch = Epoch(0);
     let remote = "origin".to_owned();
     let events: [TaskEvent; 7] = [
@@ -109,7 +109,7 @@ pub(super) fn claimed() -> Vec<Envelope> {
     let retried = TaskRetried { by: by.clone(), reason: String::new(), run: Some(second), waits: false };
     stream.push(Turn(0), &TaskEvent::from(retried));
     stream.push(Turn(0), &leased(Epoch(2), second));
-    stream.push(Turn(0), &TaskEvent::from(TaskCompleted { run: second }));
+    stream.push(Turn(0), &TaskEvent::from(TaskCompleted { run: second, unverified: None }));
     let claimed = TaskDeliveryClaimed {
         run: second,
         deliverer: "a host/1".to_owned(),

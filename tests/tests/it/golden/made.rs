@@ -256,7 +256,7 @@ impl Begun {
             result,
             summary,
             tree: Some(self.base.tree),
-            unverified: false,
+            unverified: None,
             decision: Some(hash),
         })?;
         let mut events = of_task(self.task, self.run, self.base);
@@ -395,10 +395,18 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     push(0, TaskPaused { by: "a person".to_owned() }.into());
     push(0, TaskUnblocked {}.into());
     push(1, lease(1).into());
-    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None, wake_at: None }.into());
+    push(
+        1,
+        TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None, wake_at: None, unverified: None }
+            .into(),
+    );
     push(1, TaskUnblocked {}.into());
     push(2, lease(2).into());
-    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person, message: None, wake_at: None }.into());
+    push(
+        2,
+        TaskBlocked { run, why: TaskBlockedWhy::Person, message: None, wake_at: None, unverified: None }
+            .into(),
+    );
     push(2, TaskUnblocked {}.into());
     push(3, lease(3).into());
     let message = "the budget of money is used up".to_owned();
@@ -448,11 +456,15 @@ pub(super) fn delegates() -> Vec<Envelope> {
     };
     push(1, lease(1).into());
     push(0, TaskDelegated { run, call: CallId::tool(Turn(1), 0), child }.into());
-    push(1, TaskBlocked { run, why: TaskBlockedWhy::Child, message: None, wake_at: None }.into());
+    push(
+        1,
+        TaskBlocked { run, why: TaskBlockedWhy::Child, message: None, wake_at: None, unverified: None }
+            .into(),
+    );
     push(0, TaskDependencyEnded { on: child, state: TaskState::Completed }.into());
     push(0, TaskUnblocked {}.into());
     push(2, lease(2).into());
-    push(2, TaskCompleted { run }.into());
+    push(2, TaskCompleted { run, unverified: None }.into());
     stream.events
 }
 

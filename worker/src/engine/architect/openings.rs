@@ -2,7 +2,7 @@
 
 use docket_schema::{
     content::Content,
-    run::{PlanStep, RunStarted, RunState, StepEnd, StepKind},
+    run::{CheckVerdict, PlanStep, RunStarted, RunState, StepEnd, StepKind},
 };
 
 use super::{super::seat, change_plan};
@@ -132,7 +132,11 @@ pub(super) fn for_verifier(run: &RunState, pins: &RunStarted, changes: &Content)
         opening.push("The project has no checks that could be run.".into());
     }
     for check in checks {
-        let how = if check.passed || check.excused { "passed" } else { "failed" };
+        let how = match check.verdict {
+            CheckVerdict::Passed | CheckVerdict::Excused => "passed",
+            CheckVerdict::Failed | CheckVerdict::Lost => "failed",
+            CheckVerdict::Undecided => "did not run, and says nothing of the work",
+        };
         opening.push(format!("The check `{}` {how}:", check.name).into());
         opening.push(check.content.clone());
     }

@@ -3,7 +3,7 @@
 
 use docket_schema::{
     artifact::{DiffCard, FileChanged, FileDiff, TestReport, TestStatus},
-    run::{CheckEnd, Done, GateVerdict, RunStarted, RunState},
+    run::{CheckVerdict, Done, GateVerdict, RunStarted, RunState},
 };
 
 use super::{
@@ -76,10 +76,11 @@ pub(super) fn test_report(run: &RunState, pins: &RunStarted) -> TestReport {
             reason: reason.unwrap_or_else(|| "nothing was changed, and there is nothing to run".to_owned()),
         };
     };
-    let status = match check {
-        CheckEnd { passed: true, .. } => TestStatus::Passed,
-        CheckEnd { excused: true, .. } => TestStatus::FailedBefore,
-        CheckEnd { .. } => TestStatus::Failed,
+    let status = match check.verdict {
+        CheckVerdict::Passed => TestStatus::Passed,
+        CheckVerdict::Excused => TestStatus::FailedBefore,
+        CheckVerdict::Failed | CheckVerdict::Lost => TestStatus::Failed,
+        CheckVerdict::Undecided => TestStatus::NotRun,
     };
     TestReport {
         command: check.command.clone(),
@@ -88,7 +89,7 @@ pub(super) fn test_report(run: &RunState, pins: &RunStarted) -> TestReport {
         call: Some(check.call.clone()),
         tests: check.tests,
         failing: check.failing.clone(),
-        reason: String::new(),
+        reason: check.not_run.as_ref().map(|why| why.reason.clone()).unwrap_or_default(),
     }
 }
 
@@ -102,6 +103,10 @@ pub(super) fn tests_pass(run: &RunState, report: &TestReport) -> (GateVerdict, S
         TestStatus::FailedBefore => {
             (GateVerdict::Excused, "only such tests fail as failed before the run".to_owned())
         }
+        // Tests that exist and did not run show nothing; where there are none, none are asked for.
+        TestStatus::NotRun if report.call.is_some() => {
+            (GateVerdict::Unverified, format!("`{}` did not run: {}", report.command, report.reason))
+        }
         TestStatus::NotRun => (GateVerdict::Excused, report.reason.clone()),
         // Not where all checks passed; said nevertheless.
         TestStatus::Failed => (GateVerdict::Failed, format!("`{}` failed", report.command)),
@@ -110,7 +115,11 @@ pub(super) fn tests_pass(run: &RunState, report: &TestReport) -> (GateVerdict, S
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::{content::WorkPath, message::CallId, run::RunSettings};
+    use docket_schema::{
+        content::WorkPath,
+        message::CallId,
+        run::{CheckEnd, RunSettings},
+    };
 
     use super::{super::super::react_tests::Log, *};
 
@@ -157,13 +166,13 @@ mod tests {
         }
     }
 
-    fn ended(name: &str, passed: bool, excused: bool) -> CheckEnd {
+    fn ended(name: &str, verdict: CheckVerdict) -> CheckEnd {
         CheckEnd {
             call: CallId("g1-0".to_owned()),
             name: name.to_owned(),
             command: format!("run {name}"),
-            passed,
-            excused,
+            verdict,
+            not_run: None,
             content: docket_schema::content::Content::Text(String::new()),
             tests: None,
             failing: Vec::new(),
@@ -175,12 +184,28 @@ mod tests {
     fn a_report_is_what_the_check_says() {
         for (checks, checked, status, verdict) in [
             (vec![], None, TestStatus::NotRun, GateVerdict::Excused),
-            (vec![ended("tests", true, false)], Some(true), TestStatus::Passed, GateVerdict::Passed),
-            (vec![ended("tests", false, true)], Some(true), TestStatus::FailedBefore, GateVerdict::Excused),
-            (vec![ended("tests", false, false)], Some(false), TestStatus::Failed, GateVerdict::Failed),
+            (vec![ended("tests", CheckVerdict::Passed)], Some(true), TestStatus::Passed, GateVerdict::Passed),
+            (
+                vec![ended("tests", CheckVerdict::Excused)],
+                Some(true),
+                TestStatus::FailedBefore,
+                GateVerdict::Excused,
+            ),
+            (
+                vec![ended("tests", CheckVerdict::Undecided)],
+                Some(true),
+                TestStatus::NotRun,
+                GateVerdict::Unverified,
+            ),
+            (
+                vec![ended("tests", CheckVerdict::Failed)],
+                Some(false),
+                TestStatus::Failed,
+                GateVerdict::Failed,
+            ),
             // The tests passed; what they are judged with did not.
             (
-                vec![ended("ruff", false, false), ended("tests", true, false)],
+                vec![ended("ruff", CheckVerdict::Failed), ended("tests", CheckVerdict::Passed)],
                 Some(false),
                 TestStatus::Passed,
                 GateVerdict::Failed,
@@ -196,7 +221,7 @@ mod tests {
         }
         // Of an earlier round, as logs of before have it and no other.
         let mut run = RunState::default();
-        run.work.checks = vec![ended("tests", true, false)];
+        run.work.checks = vec![ended("tests", CheckVerdict::Passed)];
         assert_eq!(test_report(&run, &pins(1, &[])).status, TestStatus::NotRun);
         assert_eq!(test_report(&run, &pins(0, &[])).status, TestStatus::Passed);
     }

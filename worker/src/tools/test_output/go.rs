@@ -85,3 +85,13 @@ pub(super) fn runs(lines: &[&str]) -> Option<String> {
     }
     (!open.is_empty()).then(|| open.join("\n"))
 }
+
+/// Packages whose tests do not build.
+pub(super) fn unbuilt(lines: &[&str]) -> Vec<String> {
+    let name = |line: &&str| {
+        let rest = line.strip_prefix("FAIL\t")?;
+        let package = rest.strip_suffix("[build failed]").or_else(|| rest.strip_suffix("[setup failed]"))?;
+        Some(package.trim().to_owned())
+    };
+    lines.iter().filter_map(name).collect()
+}

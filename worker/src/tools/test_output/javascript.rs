@@ -245,3 +245,28 @@ fn spec_failing(lines: &[&str]) -> Vec<String> {
         })
         .collect()
 }
+
+/// Files that vitest could not load: it names each twice, the second time in brackets.
+pub(super) fn vitest_uncollected(lines: &[&str]) -> Vec<String> {
+    let is_file = |name: &String| name.ends_with(" ]") && name.contains(" [ ");
+    vitest_failing(lines).into_iter().filter(is_file).collect()
+}
+
+pub(super) fn jest_uncollected(lines: &[&str]) -> Vec<String> {
+    let is_file = |name: &String| name.ends_with(" › Test suite failed to run");
+    jest_failing(lines).into_iter().filter(is_file).collect()
+}
+
+/// Files that node could not load. A file without tests of its own is a test, too, which may fail: only where node
+/// says that it could not load something did it not run.
+pub(super) fn node_uncollected(lines: &[&str]) -> Vec<String> {
+    let marks = ["Cannot find module ", "Cannot find package ", "SyntaxError: ", "ERR_MODULE_NOT_FOUND"];
+    if !lines.iter().any(|line| marks.iter().any(|mark| line.contains(mark))) {
+        return Vec::new();
+    }
+    let is_file = |name: &String| {
+        let (file, test) = name.split_once(" > ").unwrap_or((name, ""));
+        !test.is_empty() && (test == file || test.ends_with(&format!("/{file}")))
+    };
+    node_failing(lines).into_iter().filter(is_file).collect()
+}

@@ -153,3 +153,27 @@ pub(super) fn unittest_failing(lines: &[&str]) -> Vec<String> {
     };
     lines.windows(2).filter_map(name).collect()
 }
+
+/// Test files that pytest could not collect: from its headings, and from its summary, where a name without `::` is a
+/// file's.
+pub(super) fn pytest_uncollected(lines: &[&str]) -> Vec<String> {
+    let heading = |line: &&str| {
+        let text = line.trim_matches(['_', ' ']);
+        let name = text.strip_prefix("ERROR collecting ")?;
+        line.starts_with('_').then(|| name.to_owned())
+    };
+    let summary = |line: &&str| line.starts_with("==") && line.contains(" short test summary info ");
+    let from = lines.iter().rposition(summary).unwrap_or(lines.len());
+    let summed = |line: &&str| {
+        let rest = line.strip_prefix("ERROR ")?;
+        let name = rest.split(" - ").next().unwrap_or(rest).trim();
+        (!name.contains("::")).then(|| name.to_owned())
+    };
+    lines.iter().filter_map(heading).chain(lines[from..].iter().filter_map(summed)).collect()
+}
+
+/// The same of unittest, which has a test of its own fail for each module that it cannot import.
+pub(super) fn unittest_uncollected(lines: &[&str]) -> Vec<String> {
+    let is_module = |name: &String| name.contains("unittest.loader._FailedTest");
+    unittest_failing(lines).into_iter().filter(is_module).collect()
+}

@@ -18,11 +18,17 @@ pub struct TestReport {
     pub running: Option<String>,
     /// Names of the tests that failed, each once, in their order; none where there are more than a fact may hold.
     pub failing: Vec<String>,
+    /// Files, modules or packages with tests that could not be loaded or compiled, as the runner names them.
+    pub uncollected: Vec<String>,
+    /// It is a compiler that failed on them.
+    pub compiles_tests: bool,
 }
 
 /// Names of failing tests that are noted, and characters of each: they stand inline in an event.
 const FAILING_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 200;
+/// Names of what could not be loaded that are noted.
+const UNCOLLECTED_MAX: usize = 200;
 
 type Counter = fn(&[&str]) -> Option<TestCounts>;
 type Finder = fn(&[&str]) -> Option<String>;
@@ -71,16 +77,46 @@ const NAMERS: [Namer; 8] = [
     javascript::node_failing,
 ];
 
+/// Readers of what could not be loaded; those of compilers first.
+const UNCOLLECTED: [Namer; 7] = [
+    rust::broken,
+    go::unbuilt,
+    python::pytest_uncollected,
+    python::unittest_uncollected,
+    javascript::vitest_uncollected,
+    javascript::jest_uncollected,
+    javascript::node_uncollected,
+];
+/// How many of them are of compilers.
+const COMPILERS: usize = 2;
+
 /// Reads the output (both streams, printable) of any runner we know.
 #[must_use]
 pub fn parse_tests(output: &str) -> TestReport {
     let lines: Vec<&str> = output.lines().collect();
+    let (reader, uncollected) = uncollected(&lines);
     TestReport {
+        uncollected,
+        compiles_tests: reader.is_some_and(|reader| reader < COMPILERS),
         counts: COUNTERS.iter().find_map(|read| read(&lines)),
         first_failure: FINDERS.iter().find_map(|find| find(&lines)),
         running: RUNNERS.iter().find_map(|find| find(&lines)),
         failing: failing(&lines),
     }
+}
+
+/// What could not be loaded, and which reader found it. Where there is more than is noted, its number is.
+fn uncollected(lines: &[&str]) -> (Option<usize>, Vec<String>) {
+    let found = UNCOLLECTED.iter().map(|read| read(lines)).enumerate().find(|(_, names)| !names.is_empty());
+    let Some((reader, names)) = found else { return (None, Vec::new()) };
+    let unique: BTreeSet<String> =
+        names.into_iter().map(|name| name.chars().take(NAME_CHARS_MAX).collect()).collect();
+    let more = unique.len().saturating_sub(UNCOLLECTED_MAX);
+    let mut names: Vec<String> = unique.into_iter().take(UNCOLLECTED_MAX).collect();
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    (Some(reader), names)
 }
 
 fn failing(lines: &[&str]) -> Vec<String> {

@@ -15,19 +15,19 @@ pub(super) fn cargo(lines: &[&str]) -> Option<TestCounts> {
         add(&mut counts.failed, "failed");
         add(&mut counts.skipped, "ignored");
     }
-    let broken = broken(lines);
+    let broken = u32::try_from(broken(lines).len()).unwrap_or(u32::MAX);
     if broken > 0 {
         sum.get_or_insert_default().errors += broken;
     }
     sum
 }
 
-/// Crates that do not compile: each is told once for each of its targets.
-fn broken(lines: &[&str]) -> u32 {
+/// Crates that do not compile: each is named once for each of its targets.
+pub(super) fn broken(lines: &[&str]) -> Vec<String> {
     let name =
         |line: &&str| line.strip_prefix("error: could not compile `")?.split('`').next().map(str::to_owned);
     let crates: BTreeSet<String> = lines.iter().filter_map(name).collect();
-    u32::try_from(crates.len()).unwrap_or(u32::MAX)
+    crates.into_iter().collect()
 }
 
 pub(super) fn nextest(lines: &[&str]) -> Option<TestCounts> {

@@ -114,7 +114,7 @@ pub(super) async fn measure(
 
 /// The events that end a run that did nothing.
 pub(super) fn ended() -> RunEvent {
-    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, unverified: false, decision: None }
+    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, unverified: None, decision: None }
         .into()
 }
 

@@ -174,7 +174,7 @@ async fn end(store: &Arc<dyn Store>, clock: &Clock, held: Held, nth: usize) -> a
         0 => {
             let result =
                 RunOutcome::Failed { why: FailureKind::TurnLimit, message: "no turn is left".to_owned() };
-            RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: false, decision: None })
+            RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: None, decision: None })
         }
         1 => {
             let (question, why) = ("Which colour?".into(), BlockedWhy::Model);

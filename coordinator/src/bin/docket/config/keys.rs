@@ -243,6 +243,12 @@ pub(super) static KEYS: [Key; 55] = [
         set: |c, t| t.parse().ok().map(|on| c.run.base_checks = on),
     },
     Key {
+        name: "run.unverified",
+        env: "DOCKET_UNVERIFIED",
+        allowed: "ask, complete or fail",
+        set: |c, t| t.parse().ok().map(|policy| c.run.unverified = policy),
+    },
+    Key {
         name: "run.complexity",
         env: "DOCKET_COMPLEXITY",
         allowed: "low, medium, high; without, each task is judged by its words",

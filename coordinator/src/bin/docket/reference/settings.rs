@@ -122,6 +122,12 @@ pub(super) const ABOUT: &[(&str, &str, Default)] = &[
         Text("true"),
     ),
     (
+        "run.unverified",
+        "what becomes of a run whose work is done and whose final checks did not run: ask a person, complete it as \
+         unverified, or fail it; a project without any check completes unverified",
+        Text("ask"),
+    ),
+    (
         "run.complexity",
         "whether none, a brief or a detailed preview comes before the first change",
         Words("judged by the task's words"),

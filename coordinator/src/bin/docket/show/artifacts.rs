@@ -8,6 +8,7 @@ use docket_schema::{
         TestReport,
     },
     run::RunState,
+    tool::NotRun,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub(super) struct Rows {
     artifacts: BTreeMap<String, Value>,
     /// By name.
     quality_gates: BTreeMap<String, GateRow>,
+    /// The final checks of the last round, by name.
+    checks: BTreeMap<String, CheckRow>,
     /// The phase of its procedure.
     procedure_phase: Option<String>,
 }
@@ -39,13 +42,28 @@ struct GateRow {
     failed: u32,
 }
 
+/// What a final check said.
+#[derive(Debug, Serialize)]
+struct CheckRow {
+    /// `passed`, `excused`, `failed` or `unverified`.
+    verdict: &'static str,
+    command: String,
+    /// Why it did not run.
+    not_run: Option<NotRun>,
+}
+
 /// What a run has of them.
 pub(super) fn rows(state: &RunState) -> Rows {
     let gates = state.work.quality.iter().map(|(name, gate)| {
         let (verdict, reason, failed) = (gate.verdict.as_str(), gate.reason.clone(), gate.failed);
         (name.clone(), GateRow { verdict, reason, failed })
     });
+    let checks = state.work.checks.iter().map(|check| {
+        let (verdict, command) = (check.verdict.as_str(), check.command.clone());
+        (check.name.clone(), CheckRow { verdict, command, not_run: check.not_run.clone() })
+    });
     Rows {
+        checks: checks.collect(),
         artifacts: state.work.artifacts.clone(),
         quality_gates: gates.collect(),
         procedure_phase: state.work.phase.clone(),
@@ -54,6 +72,7 @@ pub(super) fn rows(state: &RunState) -> Rows {
 
 /// Tells them, if there are any.
 pub(super) fn say(cx: &Context, rows: &Rows) {
+    say_checks(cx, rows);
     if rows.artifacts.is_empty() && rows.quality_gates.is_empty() {
         return;
     }
@@ -68,6 +87,22 @@ pub(super) fn say(cx: &Context, rows: &Rows) {
     for (name, gate) in &rows.quality_gates {
         let times = if gate.failed > 0 { format!(", failed {} times", gate.failed) } else { String::new() };
         tell(cx, name, &format!("{}{times}: {}", gate.verdict, gate.reason));
+    }
+}
+
+/// Says what the final checks said, if any ran.
+fn say_checks(cx: &Context, rows: &Rows) {
+    if rows.checks.is_empty() {
+        return;
+    }
+    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, "final checks")));
+    for (name, check) in &rows.checks {
+        let why = match &check.not_run {
+            Some(why) if why.partly => format!(", a part did not run ({})", why.reason),
+            Some(why) => format!(", did not run ({})", why.reason),
+            None => String::new(),
+        };
+        tell(cx, name, &format!("{}{why}: {}", check.verdict, check.command));
     }
 }
 
@@ -117,7 +152,8 @@ fn tests(report: &TestReport) -> String {
     if report.command.is_empty() {
         return format!("{}: {}", report.status.as_str(), report.reason);
     }
-    format!("{} in {}: {}", report.status.as_str(), duration(report.duration_ms), report.command)
+    let why = if report.reason.is_empty() { String::new() } else { format!(" ({})", report.reason) };
+    format!("{}{why} in {}: {}", report.status.as_str(), duration(report.duration_ms), report.command)
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ impl Maker {
     }
 
     fn end(&mut self, result: RunOutcome) {
-        self.push(RunEnded { result, summary: None, tree: None, unverified: false, decision: None });
+        self.push(RunEnded { result, summary: None, tree: None, unverified: None, decision: None });
     }
 
     pub(super) fn run(self) -> Run {

@@ -1,0 +1,322 @@
+//! The verdict of a final check: what its result says of the run, given its result before the run. Pure.
+//!
+//! Only a check that ran judges. One that ran neither before the run nor at its end decides nothing: the run is
+//! unverified. One that ran before and does not run at the end was broken by the run, so that a model which breaks an
+//! import cannot escape into *unverified*. The table in the tests lists every pair.
+
+use std::{collections::BTreeSet, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::tool::{CheckProgress, NotRun, NotRunCause, ToolFacts};
+
+/// What a check came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// It ran and passed.
+    Passed,
+    /// It ran and failed.
+    Failed,
+    /// It did not run, or a part of it did not.
+    DidNotRun(NotRun),
+}
+
+/// The result of a check, as far as a verdict needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckResult {
+    /// What it came to.
+    pub outcome: CheckOutcome,
+    /// Names of tests that ran and failed.
+    pub failing: BTreeSet<String>,
+    /// Whether `failing` and what could not be loaded name every failure.
+    pub names_all: bool,
+}
+
+impl CheckResult {
+    /// Reads it from what an event recorded.
+    #[must_use]
+    pub fn from_facts(passed: bool, facts: &ToolFacts) -> Self {
+        let uncollected = facts.not_run.iter().flat_map(|why| &why.uncollected).collect::<BTreeSet<_>>();
+        let failing = facts.failing.iter().filter(|name| !uncollected.contains(name)).cloned().collect();
+        let failed = facts.tests.map_or(0, |tests| tests.failed.saturating_add(tests.errors));
+        let ended = !facts.timed_out && facts.exit.is_some();
+        let outcome = match (&facts.not_run, passed) {
+            (_, true) => CheckOutcome::Passed,
+            (Some(why), false) => CheckOutcome::DidNotRun(why.clone()),
+            (None, false) => CheckOutcome::Failed,
+        };
+        let names_all = ended && failed > 0 && facts.failing.len() == failed as usize;
+        Self { outcome, failing, names_all }
+    }
+
+    /// How far the check came.
+    #[must_use]
+    pub const fn progress(&self) -> CheckProgress {
+        match &self.outcome {
+            CheckOutcome::Passed | CheckOutcome::Failed => CheckProgress::Ran,
+            CheckOutcome::DidNotRun(why) => why.cause.progress(),
+        }
+    }
+
+    /// Why it did not run.
+    #[must_use]
+    pub const fn not_run(&self) -> Option<&NotRun> {
+        match &self.outcome {
+            CheckOutcome::Passed | CheckOutcome::Failed => None,
+            CheckOutcome::DidNotRun(why) => Some(why),
+        }
+    }
+}
+
+/// Whether tests that failed before the run may fail at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldFailures {
+    /// They may: docket found the tests by itself.
+    Excused,
+    /// They may not: a person named the tests and wants them to pass.
+    Held,
+}
+
+/// What a check says of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CheckVerdict {
+    /// It passed.
+    Passed,
+    /// Only such tests fail as failed before the run.
+    Excused,
+    /// It fails, and the model is to correct that.
+    Failed,
+    /// It ran before, or came further, and does not run now: the model is to correct that.
+    Lost,
+    /// It decides nothing: the run is unverified.
+    Undecided,
+}
+
+impl CheckVerdict {
+    /// The word that people see.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Excused => "excused",
+            Self::Failed | Self::Lost => "failed",
+            Self::Undecided => "unverified",
+        }
+    }
+
+    /// Whether the work goes back to the model.
+    #[must_use]
+    pub const fn fails(self) -> bool {
+        matches!(self, Self::Failed | Self::Lost)
+    }
+}
+
+/// Decides what a check says of the run. `base` is its result on the untouched tree; `None` where it was not run there.
+#[must_use]
+pub fn decide_check(base: Option<&CheckResult>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+    match &end.outcome {
+        CheckOutcome::Passed => CheckVerdict::Passed,
+        CheckOutcome::Failed => {
+            let known = |base: &CheckResult| end.failing.is_subset(&base.failing);
+            let named = end.names_all && old == OldFailures::Excused;
+            let excused = named && base.is_some_and(|base| base.names_all && known(base));
+            if excused { CheckVerdict::Excused } else { CheckVerdict::Failed }
+        }
+        CheckOutcome::DidNotRun(why) => decide_not_run(base, end, why),
+    }
+}
+
+fn decide_not_run(base: Option<&CheckResult>, end: &CheckResult, why: &NotRun) -> CheckVerdict {
+    if why.cause == NotRunCause::Sandbox {
+        return CheckVerdict::Undecided;
+    }
+    // A base whose sandbox did not start says as little as none.
+    let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
+        // What the run cannot install is not for its model to correct; all else may be its own doing.
+        let is_outside = why.cause.progress() == CheckProgress::NoRunner && !why.by_run;
+        return if is_outside { CheckVerdict::Undecided } else { CheckVerdict::Failed };
+    };
+    if end.progress() < base.progress() {
+        return CheckVerdict::Lost;
+    }
+    if end.progress() == CheckProgress::NotCollected && loads_less(base, why) {
+        return CheckVerdict::Lost;
+    }
+    // The tests that did run judge.
+    if end.failing.is_subset(&base.failing) { CheckVerdict::Undecided } else { CheckVerdict::Failed }
+}
+
+/// Whether something cannot be loaded that could be before. Where the names of either are unknown, it is assumed.
+fn loads_less(base: &CheckResult, now: &NotRun) -> bool {
+    let Some(before) = base.not_run() else { return true };
+    // Where nothing was installed to load them with, nothing was loaded.
+    if before.cause.progress() < CheckProgress::NotCollected && before.uncollected.is_empty() {
+        return false;
+    }
+    if now.uncollected.is_empty() {
+        return !before.uncollected.is_empty();
+    }
+    now.uncollected.iter().any(|name| !before.uncollected.contains(name))
+}
+
+/// What becomes of a run whose work is done and whose final checks did not run. A project without any check completes
+/// unverified under each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnverifiedPolicy {
+    /// A person is asked.
+    #[default]
+    Ask,
+    /// It completes, unverified.
+    Complete,
+    /// It fails.
+    Fail,
+}
+
+impl UnverifiedPolicy {
+    /// Whether it is the usual one.
+    #[must_use]
+    pub fn is_ask(&self) -> bool {
+        *self == Self::Ask
+    }
+}
+
+impl FromStr for UnverifiedPolicy {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "ask" => Ok(Self::Ask),
+            "complete" => Ok(Self::Complete),
+            "fail" => Ok(Self::Fail),
+            _ => Err("it must be ask, complete or fail"),
+        }
+    }
+}
+
+/// Why a run that succeeded is unverified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Unverified {
+    /// One line for people: `tests did not run: pytest is not there`.
+    pub reason: String,
+    /// Names of the checks that did not run; none where there are no checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<String>,
+}
+
+impl Unverified {
+    /// A run whose project has no check.
+    #[must_use]
+    pub fn without_checks() -> Self {
+        Self { reason: "there are no checks".to_owned(), checks: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use CheckVerdict::{Excused, Failed, Lost, Passed, Undecided};
+
+    fn ran(failing: &[&str]) -> CheckResult {
+        let outcome = if failing.is_empty() { CheckOutcome::Passed } else { CheckOutcome::Failed };
+        let failing: BTreeSet<String> = failing.iter().map(|name| (*name).to_owned()).collect();
+        CheckResult { outcome, names_all: !failing.is_empty(), failing }
+    }
+
+    fn stopped(cause: NotRunCause, uncollected: &[&str]) -> CheckResult {
+        let uncollected = uncollected.iter().map(|name| (*name).to_owned()).collect();
+        let why = NotRun { uncollected, ..NotRun::because(cause, "why") };
+        CheckResult { outcome: CheckOutcome::DidNotRun(why), failing: BTreeSet::new(), names_all: false }
+    }
+
+    /// Each result that a check can have, by name.
+    fn results() -> [(&'static str, CheckResult); 9] {
+        use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut};
+        let partly = |mut result: CheckResult, failing: &[&str]| {
+            if let CheckOutcome::DidNotRun(why) = &mut result.outcome {
+                why.partly = true;
+            }
+            result.failing = failing.iter().map(|name| (*name).to_owned()).collect();
+            result
+        };
+        [
+            ("passed", ran(&[])),
+            ("old fails", ran(&["old"])),
+            ("new fails", ran(&["new"])),
+            ("no sandbox", stopped(Sandbox, &[])),
+            ("no runner", stopped(RunnerMissing, &[])),
+            ("a unloaded", stopped(CollectionFailed, &["a"])),
+            ("b unloaded", stopped(CollectionFailed, &["b"])),
+            ("a unloaded, new fails", partly(stopped(CollectionFailed, &["a"]), &["new"])),
+            ("timed out", stopped(TimedOut, &[])),
+        ]
+    }
+
+    /// Rows are what the check came to before the run, columns what it came to at the end, as in [`results`].
+    #[test]
+    fn every_pair_of_results_has_its_verdict() {
+        let none: [CheckVerdict; 9] =
+            [Passed, Failed, Failed, Undecided, Undecided, Failed, Failed, Failed, Failed];
+        let table: [(&str, [CheckVerdict; 9]); 10] = [
+            ("not run", none),
+            ("passed", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost]),
+            ("old fails", [Passed, Excused, Failed, Undecided, Lost, Lost, Lost, Lost, Lost]),
+            ("new fails", [Passed, Failed, Excused, Undecided, Lost, Lost, Lost, Lost, Lost]),
+            ("no sandbox", none),
+            (
+                "no runner",
+                [Passed, Failed, Failed, Undecided, Undecided, Undecided, Undecided, Failed, Undecided],
+            ),
+            ("a unloaded", [Passed, Failed, Failed, Undecided, Lost, Undecided, Lost, Failed, Undecided]),
+            ("b unloaded", [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Undecided]),
+            (
+                "a unloaded, new fails",
+                [Passed, Failed, Failed, Undecided, Lost, Undecided, Lost, Undecided, Undecided],
+            ),
+            ("timed out", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Undecided]),
+        ];
+        let results = results();
+        let base = |name: &str| results.iter().find(|(of, _)| *of == name).map(|(_, result)| result);
+        for (before, verdicts) in table {
+            assert!(before == "not run" || base(before).is_some(), "{before} is listed");
+            for ((now, end), verdict) in results.iter().zip(verdicts) {
+                let found = decide_check(base(before), end, OldFailures::Excused);
+                assert_eq!(found, verdict, "before: {before}; at the end: {now}");
+                // A person who names the tests wants them to pass; what did not run says as little as ever.
+                let held = if verdict == Excused { Failed } else { verdict };
+                assert_eq!(decide_check(base(before), end, OldFailures::Held), held, "{before}, {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_check_that_passes_at_the_end_passes() {
+        for (_, base) in results() {
+            for (now, end) in results().iter().filter(|(name, _)| *name != "passed") {
+                for base in [None, Some(&base)] {
+                    assert_ne!(decide_check(base, end, OldFailures::Excused), Passed, "{now}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_run_may_have_put_out_of_reach_is_its_own_to_correct() {
+        let mut end = stopped(NotRunCause::ProgramMissing, &[]);
+        assert_eq!(decide_check(None, &end, OldFailures::Excused), Undecided);
+        if let CheckOutcome::DidNotRun(why) = &mut end.outcome {
+            why.by_run = true;
+        }
+        assert_eq!(decide_check(None, &end, OldFailures::Excused), Failed);
+    }
+
+    #[test]
+    fn a_failure_to_load_without_names_is_compared_by_whether_there_were_names() {
+        let unnamed = stopped(NotRunCause::CollectionFailed, &[]);
+        let named = stopped(NotRunCause::CollectionFailed, &["a"]);
+        assert_eq!(decide_check(Some(&unnamed), &unnamed, OldFailures::Excused), Undecided);
+        assert_eq!(decide_check(Some(&named), &unnamed, OldFailures::Excused), Lost);
+        assert_eq!(decide_check(Some(&unnamed), &named, OldFailures::Excused), Lost);
+    }
+}

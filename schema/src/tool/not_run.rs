@@ -1,0 +1,110 @@
+//! Why a check did not run. Recorded with its result, because engines decide by the log alone.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What kept a check from running, or from running to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotRunCause {
+    /// The sandbox could not start it: a fault of the worker, never of the run.
+    Sandbox,
+    /// A program that it calls was not found (exit status 127) or cannot be executed (126).
+    ProgramMissing,
+    /// The test runner is not installed: `No module named pytest`.
+    RunnerMissing,
+    /// A package that the project depends on is not installed, and commands have no network to fetch it.
+    DependencyMissing,
+    /// The runner could not load tests: a module that fails to import, a wrong option.
+    CollectionFailed,
+    /// The tests do not compile.
+    CompileFailed,
+    /// The runner ran no test, although files with tests exist.
+    NoTests,
+    /// Its time limit ended it.
+    TimedOut,
+    /// A signal ended it.
+    Killed,
+    /// It used more memory, processes, disk space or output than allowed.
+    LimitExceeded,
+}
+
+/// How far a check came, from least to most. A check that comes less far at the end of a run than before it was held
+/// back by the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CheckProgress {
+    /// Nothing is known: the sandbox did not start it.
+    NotStarted,
+    /// What runs it is not installed.
+    NoRunner,
+    /// Its runner started and could not load all tests.
+    NotCollected,
+    /// Tests ran, and something ended them early.
+    Interrupted,
+    /// It ran to its end.
+    Ran,
+}
+
+impl NotRunCause {
+    /// Every cause.
+    pub const ALL: [Self; 10] = [
+        Self::Sandbox,
+        Self::ProgramMissing,
+        Self::RunnerMissing,
+        Self::DependencyMissing,
+        Self::CollectionFailed,
+        Self::CompileFailed,
+        Self::NoTests,
+        Self::TimedOut,
+        Self::Killed,
+        Self::LimitExceeded,
+    ];
+
+    /// How far a check comes that this stops.
+    #[must_use]
+    pub const fn progress(self) -> CheckProgress {
+        match self {
+            Self::Sandbox => CheckProgress::NotStarted,
+            Self::ProgramMissing | Self::RunnerMissing | Self::DependencyMissing => CheckProgress::NoRunner,
+            Self::CollectionFailed | Self::CompileFailed | Self::NoTests => CheckProgress::NotCollected,
+            Self::TimedOut | Self::Killed | Self::LimitExceeded => CheckProgress::Interrupted,
+        }
+    }
+}
+
+/// A check that did not run, or only in part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotRun {
+    /// What stopped it.
+    pub cause: NotRunCause,
+    /// The same for people, as the end of a sentence: `pytest is not there`.
+    pub reason: String,
+    /// What was not there, by name; none for other causes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// Test files, modules or packages that could not be loaded, as the runner names them; not all where it names
+    /// none or very many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncollected: Vec<String>,
+    /// Other tests ran: only those above did not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partly: bool,
+    /// The run may have caused it: it changed files that say how the project is tested, or it wrote the check itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_run: bool,
+}
+
+impl NotRun {
+    /// A check that this stopped, with nothing more known.
+    #[must_use]
+    pub fn because(cause: NotRunCause, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { cause, reason, missing: None, uncollected: Vec::new(), partly: false, by_run: false }
+    }
+
+    /// A check that lacks this program, runner or package.
+    #[must_use]
+    pub fn lacking(cause: NotRunCause, name: &str) -> Self {
+        Self { missing: Some(name.to_owned()), ..Self::because(cause, format!("{name} is not there")) }
+    }
+}

@@ -1,0 +1,328 @@
+//! A check that did not run verifies nothing: whatever the engine, such a run asks a person and completes only as
+//! unverified; a check that ran before the work and does not run after it fails the run.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::{RunId, TaskId},
+    run::{RunEnded, RunEvent, RunOutcome},
+    task::{TaskBlockedWhy, TaskState},
+    wire::TaskView,
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{
+        Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, until,
+    },
+    talks::{ENGINES, by_command},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+use serde_json::Value;
+
+/// A runner that exists on no machine.
+const NO_RUNNER: &str = "[tests]\ncommand = \"no-such-runner --all\"\n";
+/// pytest, of a Python that sees no installed module.
+const NO_PYTEST: &str = "[tests]\ncommand = \"python3 -S -m pytest -q\"\n";
+const MODULE: &str = "def f():\n    return 1\n";
+/// Passes while `f` returns 1.
+const TEST: &str = "import unittest\n\nfrom a import f\n\n\nclass T(unittest.TestCase):\n    def test_f(self):\n        \
+                    self.assertEqual(f(), 1)\n";
+const IGNORE: (&str, &str) = (".gitignore", "__pycache__\n");
+
+/// A coordinator and a worker that runs the checks of a run's base, as workers do by default.
+struct House {
+    coordinator: Coordinator,
+    worker: Worker,
+}
+
+impl House {
+    async fn start(settings: &str) -> Result<Self> {
+        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        let settings = settings.to_owned();
+        let options = WorkerOptions { settings, base_checks: true, ..WorkerOptions::default() };
+        let worker = Worker::start(&coordinator, &options).await?;
+        Ok(Self { coordinator, worker })
+    }
+
+    /// Submits a task of these files whose model follows a script.
+    async fn submit(&self, files: &[(&str, &str)], script: &str, engine: &str) -> Result<(Sample, TaskId)> {
+        let sample = Sample::new(files)?;
+        let script = sample.script(script)?;
+        let script = script.to_str().context("UTF-8")?;
+        let flags = ["--model", "scripted:s", "--script", script, "--engine", engine, "--attempts", "1"];
+        let (task, _) = sample.submit(&self.coordinator, &flags).await?;
+        Ok((sample, task))
+    }
+
+    /// The task once no worker has it and none will, with this many checks in its run's log.
+    async fn rests(&self, task: TaskId, checks: usize) -> Result<TaskView> {
+        let rests = until("a task that rests", async || {
+            let view = self.coordinator.client().task(task).await.ok()?;
+            if view.task.state.is_ended() {
+                return Some(view);
+            }
+            let history = self.coordinator.history(view.task.last_run?).await.ok()?;
+            let is_done = view.task.state == TaskState::Blocked && history.count("GateFinished") == checks;
+            is_done.then_some(view)
+        });
+        rests.await.with_context(|| self.worker.tail())
+    }
+
+    async fn end_of(&self, run: RunId) -> Result<RunEnded> {
+        let history = self.coordinator.history(run).await?;
+        history.verify(self.coordinator.client()).await?;
+        let kinds = history.kinds();
+        let ended = history.events.into_iter().find_map(|event| match event {
+            RunEvent::RunEnded(ended) => Some(ended),
+            _ => None,
+        });
+        ended.with_context(|| format!("an end: {kinds}"))
+    }
+
+    async fn answer(&self, task: TaskId, words: &str) -> Result<String> {
+        self.coordinator.docket(&["answer", &task.to_string(), words]).await?.ok()
+    }
+
+    async fn row(&self, args: &[&str]) -> Result<Value> {
+        Ok(serde_json::from_str(&self.coordinator.docket(args).await?.ok()?)?)
+    }
+
+    async fn end(self) -> Result<()> {
+        self.worker.drain().await?;
+        self.coordinator.end_and_check().await
+    }
+}
+
+/// Whether it asks a person about checks that did not run, for this reason.
+fn asks(view: &TaskView, reason: &str) -> Result<()> {
+    let task = &view.task;
+    ensure!(
+        task.state == TaskState::Blocked && task.blocked_why == Some(TaskBlockedWhy::Person),
+        "{reason}: {task:?}"
+    );
+    let why = task.unverified.as_deref().unwrap_or_default();
+    ensure!(why.starts_with("The result is unverified: ") && why.contains(reason), "{task:?}");
+    ensure!(task.message.as_deref().is_some_and(|message| message.starts_with(why)), "{task:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_engine_asks_a_person_where_its_checks_did_not_run() -> Result<()> {
+    let _room = room().await;
+    let house = House::start("").await?;
+    let files = [("a.py", MODULE), ("docket.toml", NO_RUNNER), IGNORE];
+    for engine in ENGINES {
+        let (_sample, task) = house.submit(&files, &by_command(engine, 7), engine).await?;
+        let view = house.rests(task, 1).await?;
+        asks(
+            &view,
+            "the final check `tests` did not run: no-such-runner is not there, nor did it before the work",
+        )
+        .context(engine)?;
+        let told = house.answer(task, "accept").await?;
+        ensure!(told.contains("answered"), "{engine}: {told}");
+        let view = house.coordinator.ended(task).await.with_context(|| house.worker.tail())?;
+        ensure!(view.task.state == TaskState::Completed, "{engine}: {:?}", view.task);
+        let why = view.task.unverified.as_deref().unwrap_or_default();
+        ensure!(why.contains("no-such-runner is not there"), "{engine}: {:?}", view.task);
+        let end = house.end_of(view.task.last_run.context("a run")?).await.context(engine)?;
+        ensure!(end.result == RunOutcome::Succeeded, "{engine}: {end:?}");
+        ensure!(end.unverified.is_some_and(|why| why.checks == ["tests"]), "{engine}");
+    }
+    house.end().await
+}
+
+/// What `docket run` ends with, in a home of its own.
+async fn run_alone(home: &std::path::Path, files: &[(&str, &str)], settings: &str) -> Result<Finished> {
+    let sample = Sample::new(files)?;
+    std::fs::write(home.join("docket.toml"), settings)?;
+    let script = sample.script(&by_command("react", 7))?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "Let f return 2", "--repo", repo, "--script", script, "--model", "scripted:x"];
+    let args = [&args[..], &["--attempts", "1"]].concat();
+    run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], &args).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tests_without_their_runner_are_shown_as_unverified_everywhere() -> Result<()> {
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let home = folder.path();
+    let docket =
+        async |args: &[&str]| run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await;
+    let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", NO_PYTEST), IGNORE];
+    let said = run_alone(home, &files, "").await?;
+    ensure!(said.code() == Some(1) && said.stdout.is_empty(), "no patch, and a failure: {said:?}");
+    for words in [
+        "before the work: check tests did not run: pytest is not there",
+        "blocked, unverified",
+        " accept` completes",
+    ] {
+        ensure!(said.stderr.contains(words), "{words}: {said:?}");
+    }
+    let listed = docket(&["ps"]).await?.ok()?;
+    ensure!(listed.contains("blocked, unverified") && listed.contains("pytest is not there"), "{listed}");
+    let row: Value = serde_json::from_str(docket(&["ps", "--json"]).await?.ok()?.trim())?;
+    ensure!(row["state"] == "blocked" && row["blocked_why"] == "person", "{row}");
+    ensure!(row["unverified"].as_str().is_some_and(|why| why.contains("pytest is not there")), "{row}");
+    let run_id = row["run"].as_str().context("a run")?;
+    let shown: Value = serde_json::from_str(&docket(&["show", run_id, "--json"]).await?.ok()?)?;
+    let check = &shown["work"]["checks"]["tests"];
+    ensure!(check["verdict"] == "unverified" && check["not_run"]["cause"] == "runner_missing", "{shown}");
+    let text = docket(&["show", run_id]).await?.ok()?;
+    ensure!(text.contains("unverified, did not run (pytest is not there)"), "{text}");
+    let metrics = docket(&["metrics", "--scripted", "--json"]).await?.ok()?;
+    let metrics: Value = serde_json::from_str(&metrics)?;
+    for name in ["test_pass_rate", "task_success_rate"] {
+        let view = metrics["all"].as_array().into_iter().flatten().find(|view| view["metric"] == name);
+        let view = view.with_context(|| format!("{name}: {metrics}"))?;
+        ensure!(view["value"].is_null() && view["ratio"]["all"] == 0, "{name} is not measured: {view}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setting_completes_or_fails_unverified_runs_without_asking() -> Result<()> {
+    let _room = room().await;
+    let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", NO_PYTEST), IGNORE];
+    for (policy, code, words) in [
+        (
+            "complete",
+            0,
+            "nothing verified this result: the final check `tests` did not run: pytest is not there",
+        ),
+        ("fail", 1, "the result is unverified: the final check `tests` did not run: pytest is not there"),
+    ] {
+        let folder = tempfile::tempdir()?;
+        let settings = format!("[run]\nunverified = \"{policy}\"\n");
+        let said = run_alone(folder.path(), &files, &settings).await?;
+        ensure!(said.code() == Some(code) && said.stderr.contains(words), "{policy}: {said:?}");
+        ensure!(said.stdout.contains("+    return 7") == (code == 0), "{policy}: {said:?}");
+        let env = [("DOCKET_HOME", folder.path().as_os_str())];
+        let listed = run(Tool::Docket, folder.path(), &env, &["ps"]).await?.ok()?;
+        let state = if code == 0 { "completed, unverified" } else { "discarded" };
+        ensure!(listed.contains(state), "{policy}: {listed}");
+    }
+    Ok(())
+}
+
+const BROKEN: (&str, &str) = ("test_broken.py", "import nowhere\n");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_module_that_never_could_be_imported_decides_nothing() -> Result<()> {
+    let _room = room().await;
+    let house = House::start("").await?;
+    // By pytest where it is installed, which then runs nothing; else by unittest, which runs the rest.
+    let files = [("a.py", MODULE), ("test_a.py", TEST), BROKEN, IGNORE];
+    let script = "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"b.txt\", content = \"b\" } }]\n\
+                  [[turns]]\ntext = \"Done.\"\n";
+    let (_sample, task) = house.submit(&files, script, "react").await?;
+    let view = house.rests(task, 1).await?;
+    asks(&view, "test_broken")?;
+    let run = view.task.last_run.context("a run")?;
+    let calls = house.coordinator.history(run).await?.count("ModelRequested");
+    // The checks run once more without another question to the model; a person who says so again is asked again.
+    house.answer(task, "again").await?;
+    let view = house.rests(task, 2).await?;
+    asks(&view, "test_broken")?;
+    ensure!(house.coordinator.history(run).await?.count("ModelRequested") == calls);
+    house.answer(task, "accept").await?;
+    let view = house.coordinator.ended(task).await.with_context(|| house.worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed && view.task.unverified.is_some(), "{:?}", view.task);
+    let history = house.coordinator.history(run).await?;
+    ensure!(
+        history.count("GateFinished") == 2 && history.count("ModelRequested") == calls,
+        "{}",
+        history.kinds()
+    );
+    ensure!(house.end_of(run).await?.unverified.is_some());
+    let row = house.row(&["show", &run.to_string(), "--json"]).await?;
+    ensure!(row["unverified"].as_str().is_some_and(|why| why.contains("test_broken")), "{row}");
+    house.end().await
+}
+
+/// A turn that puts this in place of `a.py`, and one that says that all is done.
+fn rewrites(text: &str) -> String {
+    let command = format!("printf '%s' '{text}' > a.py");
+    let call = format!(
+        "{{ name = \"run_command\", args = {{ command = '''{}''' }} }}",
+        command.replace('\n', "\\n")
+    );
+    let call = call.replace("printf '%s'", "printf '%b'");
+    format!("[[turns]]\ncalls = [{call}]\n[[turns]]\ntext = \"Done.\"\n")
+}
+
+/// What a script of the engine `react` comes to, and the requests that its model got.
+async fn play(
+    house: &House,
+    name: &str,
+    files: &[(&str, &str)],
+    script: &str,
+) -> Result<(RunEnded, Vec<String>)> {
+    let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
+    let sample = Sample::new(files)?;
+    let args = ["--model", "openai:template", "--queue", "template", "--attempts", "1"];
+    let (template, spec) = sample.submit(&house.coordinator, &args).await?;
+    house.coordinator.client().cancel(template, "a template").await?;
+    let model = server.model(Provider::OpenAi, "x");
+    let task = house.coordinator.submit_like(&spec, &name.parse()?, model).await?;
+    let view = house.coordinator.ended(task).await.with_context(|| house.worker.tail())?;
+    ensure!(view.task.unverified.is_none(), "{name}: {:?}", view.task);
+    let end = house.end_of(view.task.last_run.context("a run")?).await?;
+    let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+    Ok((end, server.requests().iter().map(|request| text(&request.body)).collect()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_breaks_an_import_cannot_escape_into_unverified() -> Result<()> {
+    let _room = room().await;
+    let house = House::start("[run]\ncorrections_max = 1\nplan_asks_max = 0\nauto_lint = false\n").await?;
+    let (breaks, fixes) = (rewrites("import nowhere\n"), rewrites("def f():\n    return 1\n"));
+    let lost = "ran before your work and does not run now";
+    // The tests passed before, or they failed: they ran.
+    let failing = TEST.replace("f(), 1", "f(), 2");
+    for (name, test, script, ends) in [
+        ("fixed", TEST, format!("{breaks}{fixes}"), Some(())),
+        ("left", TEST, format!("{breaks}[[turns]]\ntext = \"Done, I say.\"\n"), None),
+        ("failing", failing.as_str(), format!("{breaks}[[turns]]\ntext = \"Done, I say.\"\n"), None),
+    ] {
+        let files = [("a.py", MODULE), ("test_a.py", test), IGNORE];
+        let (end, asked) = play(&house, name, &files, &script).await?;
+        ensure!(asked.get(2).is_some_and(|body| body.contains(lost)), "{name}: {asked:#?}");
+        match ends {
+            Some(()) => ensure!(end.result == RunOutcome::Succeeded, "{name}: {end:?}"),
+            None => ensure!(
+                matches!(&end.result, RunOutcome::Failed { message, .. } if message.contains("test_a")),
+                "{name}: {end:?}"
+            ),
+        }
+        ensure!(end.unverified.is_none(), "{name}: {end:?}");
+    }
+    // One module could not be imported before; now the other one cannot, either.
+    let files = [("a.py", MODULE), ("test_a.py", TEST), BROKEN, IGNORE];
+    let script = format!("{breaks}[[turns]]\ntext = \"Done, I say.\"\n");
+    let (end, asked) = play(&house, "more", &files, &script).await?;
+    ensure!(asked.get(2).is_some_and(|body| body.contains(lost)), "{asked:#?}");
+    ensure!(matches!(end.result, RunOutcome::Failed { .. }) && end.unverified.is_none(), "{end:?}");
+    house.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_project_whose_packages_are_not_installed_is_unverified() -> Result<()> {
+    let _room = room().await;
+    let house = House::start("").await?;
+    let package = r#"{"scripts":{"test":"vitest run"},"devDependencies":{"vitest":"3"}}"#;
+    let files = [("a.py", MODULE), ("package.json", package), ("a.test.js", "test('a', () => {});\n")];
+    let (_sample, task) = house.submit(&files, &by_command("react", 7), "react").await?;
+    let view = house.rests(task, 1).await?;
+    // Where npm is not installed either, that is what is missing.
+    let npm = run(
+        Tool::Python,
+        std::path::Path::new("/"),
+        &[],
+        &["-c", "import shutil, sys; sys.exit(not shutil.which('npm'))"],
+    );
+    let lacks = if npm.await?.success() { "vitest is not there" } else { "npm is not there" };
+    asks(&view, lacks)?;
+    house.coordinator.client().cancel(task, "enough").await?;
+    house.end().await
+}
