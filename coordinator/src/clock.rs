@@ -9,7 +9,7 @@
 //!    which no one can set and which counts suspend; `CLOCK_MONOTONIC` where there is none).
 //! 2. The source is this machine's wall clock on SQLite, and the database's time on PostgreSQL, so that coordinators of
 //!    one database agree whatever their machines say. It is observed every few seconds (`tasks/follow.rs`).
-//! 3. A source that is at most a second off is slewed to: time runs a tenth faster or slower until it agrees, and never
+//! 3. A source that is at most a second and a half off is slewed to: time runs a tenth faster or slower until it agrees, and never
 //!    backwards.
 //! 4. A source that is further off has been stepped. The step is logged, counted for `/readyz` and `docket doctor`, and
 //!    followed only when it has held for ten seconds, in either direction. One that is undone before then changes nothing.
@@ -33,7 +33,7 @@ use nix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
 pub(crate) use followed::ObservedChange;
-use followed::{FollowedTime, HOLD_US};
+use followed::{FollowedTime, HOLD_US, STEP_MIN_US};
 
 /// Longest question, in microseconds, whose answer says what time it is elsewhere: half of it is the error.
 const QUESTION_MAX_US: i64 = 1_000_000;
@@ -74,14 +74,41 @@ pub struct Clock {
 #[derive(Debug, Default)]
 struct ClockState {
     time: Option<FollowedTime>,
-    /// Whether a source elsewhere was asked, and is the one that is followed.
-    is_shared: bool,
+    /// How long the answer took, in microseconds, that a source elsewhere gave first and that this clock began with; `None`
+    /// where none was asked.
+    began_with: Option<i64>,
 }
 
 impl ClockState {
     /// The time, which begins with the wall clock's where nothing was observed before.
     fn time(&mut self, now: Elapsed, wall: impl FnOnce() -> Timestamp) -> &mut FollowedTime {
         self.time.get_or_insert_with(|| FollowedTime::starting_at(now, wall()))
+    }
+
+    /// Begins with an answer, unless it began with a better one. `None` while the best one took too long.
+    fn begin(
+        &mut self,
+        now: Elapsed,
+        (at, theirs): (Elapsed, Timestamp),
+        took: i64,
+    ) -> Option<ObservedChange> {
+        let before = self.began_with;
+        if before.is_some_and(|before| before <= took) {
+            return None;
+        }
+        let mut fresh = FollowedTime::starting_at(at, theirs);
+        let shown = fresh.read(now);
+        let old = self.time.replace(fresh).map(|mut old| old.read(now));
+        self.began_with = Some(took);
+        let by = old.map_or(0, |old| shown.0.saturating_sub(old.0));
+        if took > QUESTION_MAX_US {
+            None
+        } else if before.is_some() && by.saturating_abs() > STEP_MIN_US {
+            // Deadlines may have been written by the worse one.
+            Some(ObservedChange::StepFollowed(by))
+        } else {
+            Some(ObservedChange::Steady)
+        }
     }
 }
 
@@ -93,7 +120,7 @@ impl Clock {
 
     /// The clock of a machine whose own is wrong by so many microseconds: for tests.
     pub const fn on_a_machine_ahead(ahead: i64) -> Self {
-        Self { state: Mutex::new(ClockState { time: None, is_shared: false }), ahead }
+        Self { state: Mutex::new(ClockState { time: None, began_with: None }), ahead }
     }
 
     /// What this machine's wall clock says, whatever is followed.
@@ -134,15 +161,15 @@ impl Clock {
     }
 
     /// Observes another clock, which was asked at `asked` and said `theirs`. `None` where the answer took so long that
-    /// it says nothing. The first answer is believed at once: it is given before anything is served.
+    /// it says nothing. The first answer is believed at once, for it is given before anything is served; if it took too
+    /// long, so is the next better one.
     pub(crate) fn observe_answer(&self, asked: Elapsed, theirs: Timestamp) -> Option<ObservedChange> {
         let mut state = self.state();
         let now = Elapsed::now();
         let took = now.0.saturating_sub(asked.0);
         let at = Elapsed(asked.0 + took / 2);
-        if !state.is_shared {
-            (state.time, state.is_shared) = (Some(FollowedTime::starting_at(at, theirs)), true);
-            return Some(ObservedChange::Steady);
+        if state.began_with.is_none_or(|before| before > QUESTION_MAX_US) {
+            return state.begin(now, (at, theirs), took);
         }
         if took > QUESTION_MAX_US {
             return None;
@@ -190,7 +217,7 @@ fn log_change(change: ObservedChange, whose: &str) {
 /// A step in words: how far, and in which direction.
 fn describe_step(by_us: i64) -> String {
     let direction = if by_us < 0 { "back" } else { "ahead" };
-    let ms = by_us.unsigned_abs() / 1000;
+    let ms = by_us.unsigned_abs().saturating_add(500) / 1000;
     format!("{}.{:03} s {direction}", ms / 1000, ms % 1000)
 }
 
@@ -241,8 +268,21 @@ mod tests {
     }
 
     #[test]
+    fn clock_that_began_with_a_late_answer_takes_a_better_one() {
+        let clock = Clock::new();
+        let right = Clock::new().now();
+        let ago = |us: i64| Elapsed(Elapsed::now().0 - us);
+        assert_eq!(clock.observe_answer(ago(4 * QUESTION_MAX_US), right.plus_ms(60_000)), None);
+        assert_eq!(clock.observe_answer(ago(8 * QUESTION_MAX_US), right), None, "a worse one says nothing");
+        let better = clock.observe_answer(Elapsed::now(), right);
+        assert!(matches!(better, Some(ObservedChange::StepFollowed(by)) if by < -50_000_000), "{better:?}");
+        assert!(clock.now().ms_since(right) < 30_000);
+        assert_eq!(clock.observe_answer(Elapsed::now(), clock.now()), Some(ObservedChange::Steady));
+    }
+
+    #[test]
     fn steps_are_described_by_size_and_direction() {
-        assert_eq!(describe_step(86_400_000_000), "86400.000 s ahead");
+        assert_eq!(describe_step(86_399_999_900), "86400.000 s ahead");
         assert_eq!(describe_step(-4_025_000), "4.025 s back");
     }
 }

@@ -37,8 +37,8 @@ use crate::{
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Lead, Office, Wakes, archive_old, check_clock, expire_leases, fire_schedules, follow_clock,
-        follow_hints, follow_limits, follow_tokens, keep_term, make_due_available, send_hints, take_inbox,
+        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
+        follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
         tell_of_news, watch_writers, write_refused,
     },
 };
@@ -262,8 +262,7 @@ pub async fn start(
         Some(_) => Some(listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
         None => None,
     };
-    // Before anything is served: the first look sets the clock.
-    check_clock(&*store, &clock).await?;
+    set_clock(&*store, &clock).await?;
     let secret = store.secret(clock::fresh_secret()).await?;
     let tokens = Arc::new(TokenTable::new(config.tokens));
     tokens.catch_up(&*store).await?;

@@ -11,7 +11,7 @@ use super::Elapsed;
 
 /// A source that differs by more than this, in microseconds, has been stepped; what is less is slewed. An answer over
 /// the network is off by half a second at most, so that two answers never differ by this much on their own.
-pub(super) const STEP_MIN_US: i64 = 1_000_000;
+pub(super) const STEP_MIN_US: i64 = 1_500_000;
 
 /// How long, in microseconds, a stepped source must keep its new time before it is followed: what is set right within
 /// it changes nothing.

@@ -502,4 +502,13 @@ mod tests {
         }
         assert_eq!(attempted(&due(0), "b", &Sent::Taken, RETRIES, now), None);
     }
+
+    #[test]
+    fn wait_beyond_its_longest_length_is_over() {
+        let now = Timestamp(5_000_000);
+        let late = |ms: u64, attempts| waits_too_long_to_tell(now.plus_ms(ms), attempts, RETRIES, now);
+        assert!(late(1, 0), "a first attempt waits for nothing: it was raised by a clock ahead");
+        assert!(!late(RETRY_AFTER_MS_MAX, 1) && late(RETRY_AFTER_MS_MAX + CLOCKS_APART_MS + 1, 1));
+        assert!(!late(0, 0), "it is due, and needs no excuse");
+    }
 }

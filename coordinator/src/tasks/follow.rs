@@ -17,6 +17,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the database's clock is asked for while it is steady.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
+/// How often the database's clock is asked for at the start before the best answer must do.
+const QUESTIONS_AT_START: u32 = 5;
+
 /// Within how many milliseconds of each other coordinators of one database follow a step of its clock: each sees it when
 /// it asks next, and follows it when it has held. As long again as between two questions is for answers that are late.
 pub(super) const FOLLOWED_APART_MS: u64 = STEP_HOLD_MS + 2 * 5_000;
@@ -56,6 +59,20 @@ pub(crate) async fn check_clock(store: &dyn Store, clock: &Clock) -> Result<Opti
         }
         ObservedChange::StepFollowed(_) => ClockSeen::SharedFollowed,
     }))
+}
+
+/// Sets the clock before anything is served: asks again where the database is slow to answer, as it is where many
+/// processes start at once.
+///
+/// # Errors
+/// The database does not answer.
+pub(crate) async fn set_clock(store: &dyn Store, clock: &Clock) -> Result<(), StoreError> {
+    for _ in 0..QUESTIONS_AT_START {
+        if check_clock(store, clock).await?.is_some() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Keeps the clock with its source. Runs until `shutdown`.
