@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::{body::Body, http::Response};
 use docket_schema::{
     ids::TaskId,
-    task::{PRIORITY_MAX, TaskRecord},
+    task::{TaskRecord, check_priority},
     wire::{BULK_TASKS_MAX, BulkAct, BulkDone, BulkRequest, BulkResponse, ProblemCode, TaskPage},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -68,9 +68,9 @@ fn check(request: &BulkRequest) -> Result<(), Refusal> {
         (true, true) | (false, false) => {}
     }
     if let BulkAct::Reprioritize(priority) = request.act
-        && priority.abs() > PRIORITY_MAX
+        && let Err(error) = check_priority(priority)
     {
-        return wrong("act", format!("a priority is within -{PRIORITY_MAX} and {PRIORITY_MAX}"));
+        return wrong("act", error.to_string());
     }
     checked_filter(&request.filter)
 }

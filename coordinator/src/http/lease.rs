@@ -73,6 +73,9 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     if request.max == 0 || request.max > LEASE_MAX {
         return wrong("max", format!("within 1 and {LEASE_MAX}"));
     }
+    if i64::try_from(request.number).is_err() {
+        return wrong("number", format!("at most {}", i64::MAX));
+    }
     if request.name.len() > NAME_BYTES_MAX {
         return wrong("name", format!("at most {NAME_BYTES_MAX} bytes"));
     }

@@ -29,6 +29,17 @@ pub const ENGINE_BYTES_MAX: usize = 64;
 const BRANCH_BYTES_MAX: usize = 240;
 /// Priorities lie within ± this.
 pub const PRIORITY_MAX: i16 = 1000;
+/// Most runs of a task that may fail.
+pub const ATTEMPTS_MAX: u32 = 100;
+/// Most turns of a run that a task or a worker's settings may allow.
+pub const TURNS_MAX: u32 = 1000;
+/// How deep runs may give work away at most.
+pub const DELEGATION_DEPTH_MAX: u32 = 8;
+/// Longest backoff between two runs, in milliseconds: 30 days. What is added to an instant must give an instant that
+/// a log can hold.
+pub const BACKOFF_MS_MAX: u64 = 30 * 86_400_000;
+/// Longest working time of a run, in milliseconds: 366 days.
+pub const WORK_MS_MAX: u64 = 366 * 86_400_000;
 
 /// What is asked of docket: one piece of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -158,9 +169,7 @@ impl TaskSpec {
         if self.text.len() > TEXT_BYTES_MAX {
             return fail("text", "at most 131072 bytes");
         }
-        if self.priority.abs() > PRIORITY_MAX {
-            return fail("priority", "within -1000 and 1000");
-        }
+        check_priority(self.priority)?;
         // A NUL is none of PostgreSQL's characters.
         let illegal = |key: &String| key.is_empty() || key.len() > DEDUP_KEY_BYTES_MAX || key.contains('\0');
         if self.dedup_key.as_ref().is_some_and(illegal) {
@@ -169,21 +178,46 @@ impl TaskSpec {
         if self.engine.len() > ENGINE_BYTES_MAX || self.engine.contains('\0') {
             return fail("engine", "an engine's name");
         }
-        if self.attempts_max == 0 || self.crashes_max == 0 {
-            return fail("attempts_max and crashes_max", "at least 1");
-        }
+        self.check_retries()?;
         if self.branch.as_ref().is_some_and(|branch| !is_branch_name(branch)) {
             return fail("branch", "a name that git takes for a branch, as fix/rounding");
         }
         if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
             return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
         }
-        if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
-            return fail("settings.temperature_milli", "from 0 to 2000");
-        }
+        self.settings.check()?;
         check_roles(&self.roles)?;
         self.conditions.check()
     }
+
+    fn check_retries(&self) -> Result<(), FieldError> {
+        let fail = |field, must| Err(FieldError { field, must });
+        if !(1..=ATTEMPTS_MAX).contains(&self.attempts_max) {
+            return fail("attempts_max", "within 1 and 100");
+        }
+        if self.crashes_max == 0 {
+            return fail("crashes_max", "at least 1");
+        }
+        if self.backoff.base_ms > BACKOFF_MS_MAX {
+            return fail("backoff.base_ms", "at most 2592000000 (30 days)");
+        }
+        if self.backoff.max_ms > BACKOFF_MS_MAX {
+            return fail("backoff.max_ms", "at most 2592000000 (30 days)");
+        }
+        Ok(())
+    }
+}
+
+/// Checks a priority: of a new task, and of one whose priority changes.
+///
+/// # Errors
+/// It is out of its range.
+pub fn check_priority(priority: i16) -> Result<(), FieldError> {
+    // Not by its absolute value: the lowest number of the type has none.
+    if (-PRIORITY_MAX..=PRIORITY_MAX).contains(&priority) {
+        return Ok(());
+    }
+    Err(FieldError { field: "priority", must: "within -1000 and 1000" })
 }
 
 /// Whether git takes the name for a branch: the rules of `git check-ref-format --branch`.
@@ -268,7 +302,7 @@ impl Backoff {
         let wait = if wanted > self.max_ms { self.max_ms } else { wanted };
         let span = wait / 2;
         // wait × [3/4, 5/4)
-        wait - wait / 4 + if span == 0 { 0 } else { jitter % span }
+        (wait - wait / 4).saturating_add(if span == 0 { 0 } else { jitter % span })
     }
 }
 
@@ -321,6 +355,40 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
+    /// Checks the ranges, which are those of the worker's own settings and of the command line. A zero that means
+    /// "no limit" there is none here: a task sets a limit or leaves it out.
+    fn check(&self) -> Result<(), FieldError> {
+        let small = |n: Option<u32>, low: u32, high: u32| n.is_none_or(|n| (low..=high).contains(&n));
+        let large = |n: Option<u64>, low: u64, high: u64| n.is_none_or(|n| (low..=high).contains(&n));
+        let rules = [
+            (small(self.turns_max, 1, TURNS_MAX), "settings.turns_max", "within 1 and 1000"),
+            (small(self.corrections_max, 0, 100), "settings.corrections_max", "within 0 and 100"),
+            (large(self.tokens_max, 1, u64::MAX), "settings.tokens_max", "at least 1"),
+            (large(self.cost_max_nusd, 1, u64::MAX), "settings.cost_max_nusd", "at least 1"),
+            (
+                large(self.time_max_ms, 1, WORK_MS_MAX),
+                "settings.time_max_ms",
+                "within 1 and 31622400000 (366 days)",
+            ),
+            (
+                large(self.command_timeout_ms, 100, 3_600_000),
+                "settings.command_timeout_ms",
+                "within 100 and 3600000",
+            ),
+            (small(self.temperature_milli, 0, 2000), "settings.temperature_milli", "from 0 to 2000"),
+            (
+                small(self.delegation_depth_max, 0, DELEGATION_DEPTH_MAX),
+                "settings.delegation_depth_max",
+                "within 0 and 8",
+            ),
+            (small(self.children_max, 0, 64), "settings.children_max", "within 0 and 64"),
+        ];
+        match rules.into_iter().find(|(is_met, ..)| !is_met) {
+            Some((_, field, must)) => Err(FieldError { field, must }),
+            None => Ok(()),
+        }
+    }
+
     /// This patch laid over another: what this one leaves out is as the other has it.
     pub fn over(self, under: Self) -> Self {
         let Self {

@@ -15,6 +15,95 @@ fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
     assert_eq!(Backoff { base_ms: 0, max_ms: 0 }.delay_ms(1, 7), 0);
 }
 
+/// A task that keeps every rule.
+fn legal() -> TaskSpec {
+    let blob = crate::content::BlobRef::of(b"tree");
+    let base = serde_json::json!({ "manifest": blob, "tree": crate::ids::TreeHash::ZERO });
+    let model = serde_json::json!({ "provider": "scripted", "name": "x" });
+    let whole = serde_json::json!({ "title": "t", "text": "do it", "base": base, "model": model });
+    serde_json::from_value(whole).expect("a task")
+}
+
+/// Every entrance (HTTP, inbox, schedules, delegation, the command line) shares this check.
+#[test]
+fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
+    type Set = fn(&mut TaskSpec, i64);
+    let max = i64::MAX;
+    let table: [(&str, Set, &[i64], &[i64]); 13] = [
+        (
+            "priority",
+            |task, n| task.priority = n as i16,
+            &[-1000, 0, 1000],
+            &[i16::MIN as i64, -1001, 1001, i16::MAX as i64],
+        ),
+        ("attempts_max", |task, n| task.attempts_max = n as u32, &[1, 100], &[0, 101, u32::MAX as i64]),
+        ("crashes_max", |task, n| task.crashes_max = n as u32, &[1, u32::MAX as i64], &[0]),
+        (
+            "backoff.base_ms",
+            |task, n| task.backoff.base_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
+        (
+            "backoff.max_ms",
+            |task, n| task.backoff.max_ms = n as u64,
+            &[0, 2_592_000_000],
+            &[2_592_000_001, max],
+        ),
+        ("settings.turns_max", |task, n| task.settings.turns_max = Some(n as u32), &[1, 1000], &[0, 1001]),
+        (
+            "settings.corrections_max",
+            |task, n| task.settings.corrections_max = Some(n as u32),
+            &[0, 100],
+            &[101],
+        ),
+        ("settings.tokens_max", |task, n| task.settings.tokens_max = Some(n as u64), &[1, max], &[0]),
+        ("settings.cost_max_nusd", |task, n| task.settings.cost_max_nusd = Some(n as u64), &[1, max], &[0]),
+        (
+            "settings.time_max_ms",
+            |task, n| task.settings.time_max_ms = Some(n as u64),
+            &[1, 31_622_400_000],
+            &[0, 31_622_400_001, max],
+        ),
+        (
+            "settings.command_timeout_ms",
+            |task, n| task.settings.command_timeout_ms = Some(n as u64),
+            &[100, 3_600_000],
+            &[0, 99, 3_600_001, max],
+        ),
+        (
+            "settings.delegation_depth_max",
+            |task, n| task.settings.delegation_depth_max = Some(n as u32),
+            &[0, 8],
+            &[9, u32::MAX as i64],
+        ),
+        ("settings.children_max", |task, n| task.settings.children_max = Some(n as u32), &[0, 64], &[65]),
+    ];
+    for (field, set, good, bad) in table {
+        for n in good {
+            let mut task = legal();
+            set(&mut task, *n);
+            assert_eq!(task.check(), Ok(()), "{field} = {n}");
+        }
+        for n in bad {
+            let mut task = legal();
+            set(&mut task, *n);
+            assert_eq!(task.check().map_err(|error| error.field), Err(field), "{field} = {n}");
+        }
+    }
+}
+
+/// What a retry waits for is written into the log, and must be an instant that reads back.
+#[test]
+fn the_longest_backoff_gives_an_instant_that_reads_back() {
+    let longest = Backoff { base_ms: BACKOFF_MS_MAX, max_ms: BACKOFF_MS_MAX };
+    let now: crate::ids::Timestamp = "9000-01-01T00:00:00Z".parse().expect("an instant");
+    let at = now.plus_ms(longest.delay_ms(u32::MAX, u64::MAX - 1));
+    assert_eq!(at.to_string().parse(), Ok(at));
+    let beyond = Backoff { base_ms: u64::MAX, max_ms: u64::MAX };
+    assert_eq!(beyond.delay_ms(u32::MAX, u64::MAX / 2 - 1), u64::MAX);
+}
+
 #[test]
 fn the_states_read_back() {
     for state in TaskState::ALL {

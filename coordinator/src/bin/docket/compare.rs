@@ -12,7 +12,7 @@ use docket_schema::{
     ids::{BatchId, QueueName, RunId, TaskId},
     message::ModelRef,
     run::{Complexity, Effort},
-    task::{TaskRecord, TaskState},
+    task::{TURNS_MAX, TaskRecord, TaskState},
     wire::{SubmitRequest, TaskQuery},
 };
 use docket_worker::client::{Client, Lineage};
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CMD", conflicts_with = "of")]
     setup: Vec<String>,
     /// Turns before a run ends as failed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "of")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)), conflicts_with = "of")]
     turns: Option<u32>,
     /// How large the tasks are (low, medium, high) [default: judged by their words]
     #[arg(long, value_name = "SIZE", value_parser = complexity, conflicts_with = "of")]

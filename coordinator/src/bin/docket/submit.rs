@@ -10,7 +10,8 @@ use docket_schema::{
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
     task::{
-        Backoff, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model,
+        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch,
+        TITLE_CHARS_MAX, TURNS_MAX, TaskSpec, check_model,
     },
     tool::ToolSet,
     wire::SubmitRequest,
@@ -38,7 +39,7 @@ use crate::{
 pub(crate) use crate::pinning::{absolute, pin_note, pinned};
 
 /// How deep children may have children at most.
-pub(crate) const DELEGATE_MAX: u32 = 8;
+pub(crate) const DELEGATE_MAX: u32 = DELEGATION_DEPTH_MAX;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -141,7 +142,7 @@ pub(crate) struct TaskArgs {
     #[arg(long, value_name = "SET", value_parser = tool_set)]
     pub(crate) tools: Option<ToolSet>,
     /// Turns before the run ends as failed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     pub(crate) turns: Option<u32>,
     /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
     /// (low, medium, high) [default: judged by its words]
@@ -169,7 +170,7 @@ pub(crate) struct TaskArgs {
     #[command(flatten)]
     pub(crate) conditions: ConditionArgs,
     /// Runs that may fail before the task is given up
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
     pub(crate) attempts: u32,
 }
 

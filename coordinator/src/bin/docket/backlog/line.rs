@@ -8,7 +8,7 @@ use docket_schema::{
     message::ModelRef,
     policy::Policy,
     run::{Complexity, Effort},
-    task::{Concurrency, IfFailed, Labels, PRIORITY_MAX, TEXT_BYTES_MAX},
+    task::{ATTEMPTS_MAX, Concurrency, IfFailed, Labels, TEXT_BYTES_MAX, TURNS_MAX, check_priority},
     tool::ToolSet,
 };
 use serde::{Deserialize, Deserializer, de};
@@ -208,14 +208,14 @@ impl Line {
                 ));
             }
         }
-        if self.priority.is_some_and(|priority| priority.unsigned_abs() > PRIORITY_MAX.unsigned_abs()) {
-            return Err(format!("`priority` must be within -{PRIORITY_MAX} and {PRIORITY_MAX}"));
+        if let Some(Err(error)) = self.priority.map(check_priority) {
+            return Err(error.to_string());
         }
-        if self.turns.is_some_and(|turns| turns == 0 || turns > 1000) {
-            return Err("`turns` must be within 1 and 1000".to_owned());
+        if self.turns.is_some_and(|turns| !(1..=TURNS_MAX).contains(&turns)) {
+            return Err(format!("`turns` must be within 1 and {TURNS_MAX}"));
         }
-        if self.attempts.is_some_and(|attempts| attempts == 0 || attempts > 100) {
-            return Err("`attempts` must be within 1 and 100".to_owned());
+        if self.attempts.is_some_and(|attempts| !(1..=ATTEMPTS_MAX).contains(&attempts)) {
+            return Err(format!("`attempts` must be within 1 and {ATTEMPTS_MAX}"));
         }
         if self.delegate.is_some_and(|depth| depth > submit::DELEGATE_MAX) {
             return Err(format!("`delegate` must be within 0 and {}", submit::DELEGATE_MAX));

@@ -9,7 +9,7 @@ use docket_schema::{
     event::Envelope,
     ids::{BlobHash, Seq, StreamId},
     message::ModelRef,
-    task::{SettingsPatch, TaskSpec},
+    task::{SettingsPatch, TURNS_MAX, TaskSpec},
 };
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ use super::{backlog, command::Effort, report::Report, turns::Stage};
 
 /// Turns around the tenth, weighed together: equal turns differ by a few bytes.
 const EARLY: RangeInclusive<u32> = 6..=15;
-/// As many, up to the last.
-const LATE: RangeInclusive<u32> = 991..=TURNS;
-/// Turns of the run.
-const TURNS: u32 = 1000;
+/// As many, up to the last that calls a tool.
+const LATE: RangeInclusive<u32> = 990..=TURNS - 1;
+/// Turns of the run, its last words included: as many as a run may have.
+const TURNS: u32 = TURNS_MAX;
 /// As the stores compress.
 const ZSTD_LEVEL: i32 = 1;
 /// A run of a thousand turns that is not done by then hangs.
@@ -52,7 +52,7 @@ async fn on(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
     let store = stage.running().handle().store();
     let script = backlog::put_blob(&store, &stage.clock, script().into_bytes()).await?;
     let model = ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None };
-    let settings = SettingsPatch { turns_max: Some(TURNS + 10), ..SettingsPatch::default() };
+    let settings = SettingsPatch { turns_max: Some(TURNS), ..SettingsPatch::default() };
     let (task, _) = stage.submit(TaskSpec { script: Some(script), settings, ..backlog::task(model) }).await?;
     let record = stage.ended_within(task, RUN_TIMEOUT).await?;
     let run = record.last_run.context("a completed task has a run")?;
@@ -122,7 +122,7 @@ fn text(turn: u32) -> String {
 /// By turns a file is made and read back, each turn as large as every other. Files of no language: linters
 /// take their time, and what they find is no part of what is weighed.
 fn script() -> String {
-    let turns = (1..=TURNS + 2).map(|turn| {
+    let turns = (1..TURNS).map(|turn| {
         let path = format!("src/part_{:04}.txt", turn.div_ceil(2));
         let call = match turn % 2 {
             1 => json!({"name": "create_file", "args": {"path": path, "content": text(turn)}}),
@@ -154,6 +154,6 @@ mod tests {
         let script: Value = serde_json::from_str(&script()).expect("JSON");
         let turns = script["turns"].as_array().expect("turns");
         let size = |turn: usize| turns[turn].to_string().len();
-        assert_eq!((size(0), size(1)), (size(998), size(999)));
+        assert_eq!((size(0), size(1)), (size(998), size(997)));
     }
 }

@@ -6,6 +6,7 @@ use docket_schema::{
     content::WorkPath,
     eval::{EvalExpected, EvalKind},
     message::ModelRef,
+    task::TURNS_MAX,
     tool::ToolSet,
 };
 use docket_worker::policy::PathGlob;
@@ -236,7 +237,7 @@ fn dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> 
 
 fn turns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let turns = i64::deserialize(from)?;
-    let legal = u32::try_from(turns).ok().filter(|turns| (1..=1000).contains(turns));
+    let legal = u32::try_from(turns).ok().filter(|turns| (1..=TURNS_MAX).contains(turns));
     legal.map(Some).ok_or_else(|| serde::de::Error::custom("it must be within 1 and 1000"))
 }
 

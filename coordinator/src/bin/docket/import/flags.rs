@@ -8,7 +8,7 @@ use docket_schema::{
     message::ModelRef,
     run::{Complexity, Effort},
     system::Budget,
-    task::PRIORITY_MAX,
+    task::{ATTEMPTS_MAX, PRIORITY_MAX, TURNS_MAX},
     tool::ToolSet,
 };
 
@@ -111,7 +111,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SET", value_parser = tool_set)]
     tools: Option<ToolSet>,
     /// Turns before a run ends as failed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     turns: Option<u32>,
     /// How large the tasks are (low, medium, high)
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
@@ -138,7 +138,7 @@ pub(crate) struct Flags {
     #[arg(long)]
     push: bool,
     /// Runs that may fail before a task is given up
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
     attempts: u32,
 }
 
