@@ -226,7 +226,12 @@ async fn submit(
     now: Timestamp,
 ) -> Result<(), AppendError> {
     let task = NewTask { id, spec: (*record.set.schedule.spec).clone(), fork: None };
-    store.submit(vec![task], format!("schedule/{}", record.set.name), now).await.map(drop)
+    store.submit(vec![task], submitter(&record.set.name), now).await.map(drop)
+}
+
+/// Who submits a schedule's tasks, as their first event says.
+pub fn submitter(name: &ScheduleName) -> String {
+    format!("schedule/{name}")
 }
 
 fn not_taken(record: &ScheduleRecord, error: &AppendError) -> ScheduleFired {

@@ -34,7 +34,8 @@ pub fn delegate(
         return Err(lost(LostWhy::Ended));
     };
     if record.waits_for.contains(&child) {
-        return Ok(Plan::default());
+        // Sent again. The store compares the child with the one that exists.
+        return Ok(Plan { child: Some((child, Box::new(submitted))), ..Plan::default() });
     }
     if record.waits_for.len() >= AFTER_MAX {
         return Err(Rejection::WrongState {

@@ -115,6 +115,7 @@ impl Refusal {
             | ProblemCode::Forbidden
             | ProblemCode::NotFound
             | ProblemCode::Ambiguous
+            | ProblemCode::IdTaken
             | ProblemCode::WrongState
             | ProblemCode::WrongSeq
             | ProblemCode::Fenced
@@ -136,10 +137,12 @@ impl Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let code = match &error {
-            StoreError::Unavailable { .. } => ProblemCode::Unavailable,
+            StoreError::Unavailable { .. } | StoreError::ReadOnly { .. } => ProblemCode::Unavailable,
             StoreError::Full { .. } => ProblemCode::StorageFull,
             StoreError::Corrupt { .. } | StoreError::Damaged { .. } => ProblemCode::Corrupt,
-            StoreError::Schema { .. } | StoreError::Fault { .. } => ProblemCode::Internal,
+            StoreError::OtherBuild { .. } | StoreError::Schema { .. } | StoreError::Fault { .. } => {
+                ProblemCode::Internal
+            }
         };
         tracing::error!(code = code.row().0, "{}", error_chain(&error));
         Self::new(code, error.to_string())
@@ -185,6 +188,7 @@ impl From<AppendError> for Refusal {
             AppendError::NoDependency(_) => {
                 Self::new(ProblemCode::InvalidRequest, text).field("conditions.after")
             }
+            AppendError::IdTaken(_) => Self::new(ProblemCode::IdTaken, text),
             AppendError::Rejected(rejection) => rejection.into(),
             AppendError::Store(error) => error.into(),
         }

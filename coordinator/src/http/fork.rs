@@ -91,6 +91,9 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
     check(&request)?;
     let view = view(&api, of).await?;
     if let Some(before) = answer(&api, &request.siblings).await? {
+        for sibling in &request.siblings {
+            check_same_fork(&api, (of, &request), *sibling).await?;
+        }
         return json(&before);
     }
     let changed = task_policy::changed(&api, view.task).await?;
@@ -102,14 +105,22 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
     task.spec.policy = task_policy::in_force(changed, task.spec.policy);
     let by = call.caller.name();
     let hint = hint(&api, request.hint.as_deref()).await?;
-    let tasks = request.siblings.iter().enumerate().map(|(nth, sibling)| {
+    let specs: Vec<TaskSpec> = request
+        .siblings
+        .iter()
+        .enumerate()
+        .map(|(nth, sibling)| spec(&task, &request, sibling.task, (nth, point.turn)))
+        .collect();
+    if let Some(error) = specs.iter().find_map(|spec| spec.check().err()) {
+        return Err(Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(error.field));
+    }
+    let tasks = request.siblings.iter().zip(specs).map(|(sibling, spec)| {
         let mut forked = point.forked(sibling.task, sibling.run, ForkWhy::Fork);
         forked.engine = request.engine.clone().or(forked.engine);
         forked.models = request.models.clone().or(forked.models);
         forked.hint = hint.clone();
         let (edits, mut names) = edits(request.edit.as_ref(), &by, point.turn);
         names.extend(hint.as_ref().and_then(Content::blob).map(|blob| blob.hash));
-        let spec = spec(&task, &request, sibling.task, (nth, point.turn));
         let mut events = vec![RunEvent::from(forked).encode(point.turn)];
         events.extend(edits);
         events.extend(policy.iter().cloned());
@@ -126,8 +137,8 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
 
 fn not_made(error: AppendError) -> Refusal {
     if matches!(error, AppendError::WrongSeq { .. }) {
-        let detail = "a run of these is there already, and is no such fork";
-        return Refusal::new(ProblemCode::InvalidRequest, detail).field("siblings");
+        let detail = "a run of these exists already and is another one; choose another id for the fork's run";
+        return Refusal::new(ProblemCode::IdTaken, detail).field("siblings");
     }
     error.into()
 }
@@ -160,8 +171,11 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
         let Some((task, _)) = api.store.task(sibling.task).await? else { return Ok(None) };
         let run = api.store.run(sibling.run).await?.filter(|run| run.task == sibling.task);
         let (Some(own), Some(_)) = (task.forked_from, run) else {
-            let detail = format!("task {} is there already, and is no such fork", sibling.task);
-            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("siblings"));
+            let detail = format!(
+                "task {} exists already and is another one: `{}`; choose another id for the fork",
+                sibling.task, task.spec.title
+            );
+            return Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"));
         };
         from = from.or(Some(own));
     }
@@ -170,6 +184,48 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
         parent: ParentRef { run: from.run, seq: from.seq },
         turn: from.turn.0,
     }))
+}
+
+/// Refuses a fork whose ids are those of another fork: of another run or turn, for another model, with another hint.
+async fn check_same_fork(
+    api: &Api,
+    (of, request): (RunId, &ForkRequest),
+    sibling: Sibling,
+) -> Result<(), Refusal> {
+    let stream = api.store.read(StreamId::Run(sibling.run), Seq(0), 1).await?;
+    let decoded =
+        stream.first().map(|first| RunEvent::decode(&first.kind, first.version, first.payload.as_str()));
+    let Some(Ok(RunEvent::Forked(forked))) = decoded else {
+        tracing::error!(run = %sibling.run, "a fork's run does not begin with its origin");
+        return Err(Refusal::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));
+    };
+    let (hint, _) = hinted(api, request.hint.as_deref());
+    let differs = [
+        ("run", !is_in_history(api, of, forked.parent).await?),
+        ("turn", request.turn.is_some_and(|turn| Turn(turn) != forked.turn)),
+        ("engine", request.engine.is_some() && request.engine != forked.engine),
+        ("models", request.models.is_some() && request.models != forked.models),
+        ("hint", hint != forked.hint),
+    ];
+    let Some((field, _)) = differs.into_iter().find(|(_, differs)| *differs) else { return Ok(()) };
+    let detail = format!(
+        "task {} with run {} exists already as another fork: of turn {} of run {}; they differ in `{field}`; choose \
+         other ids for the new fork",
+        sibling.task, sibling.run, forked.turn, forked.parent
+    );
+    Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"))
+}
+
+/// Whether `other` is `run` itself, or one whose history it continues.
+async fn is_in_history(api: &Api, run: RunId, other: RunId) -> Result<bool, Refusal> {
+    let mut next = Some(run);
+    while let Some(run) = next {
+        if run == other {
+            return Ok(true);
+        }
+        next = view(api, run).await?.parent.map(|parent| parent.run);
+    }
+    Ok(false)
 }
 
 /// The parent's task, as the fork's. It is tried once: a second try would begin without the history.

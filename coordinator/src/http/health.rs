@@ -33,9 +33,12 @@ pub(super) async fn readyz(api: Arc<Api>, _: Call) -> Result<Response<Body>, Ref
     if let Some(reason) = READINESS_CHECKS.iter().find_map(|check| check(&api)) {
         return Err(unready(reason));
     }
-    let head = api.store.head(StreamId::System(SystemTopic::Anchors));
-    match tokio::time::timeout(STORE_ANSWER, head).await {
-        Ok(answer) => answer.map(|_| ())?,
+    let looked = async {
+        api.store.head(StreamId::System(SystemTopic::Anchors)).await?;
+        api.store.check_writable().await
+    };
+    match tokio::time::timeout(STORE_ANSWER, looked).await {
+        Ok(answer) => answer?,
         Err(_) => {
             let seconds = STORE_ANSWER.as_secs();
             return Err(unready(format!("the store does not answer within {seconds} s")));

@@ -121,6 +121,7 @@ fn problems(route: &Route) -> BTreeSet<u16> {
         ProblemCode::Unauthorized => !matches!(route.access, Access::Open | Access::Page),
         ProblemCode::NotFound
         | ProblemCode::Ambiguous
+        | ProblemCode::IdTaken
         | ProblemCode::WrongState
         | ProblemCode::WrongSeq
         | ProblemCode::Fenced

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    event::TypedEvent as _,
+    ids::{Seq, StreamId, TaskId},
     system::{
         Fired, SCHEDULES_MAX, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRecord, ScheduleRemoved,
         ScheduleSet, Schedules,
     },
-    task::TaskSpec,
+    task::{TaskEvent, TaskSpec},
     wire::{
         ProblemCode, RunScheduleRequest, ScheduleActRequest, ScheduleList, ScheduleView, SetScheduleRequest,
     },
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::{
     decide::Timetable,
-    schedules::{ScheduleError, next_of},
+    schedules::{ScheduleError, next_of, submitter},
 };
 
 type Answered = Result<Response<Body>, Refusal>;
@@ -123,7 +125,7 @@ pub(super) async fn run(api: Arc<Api>, call: Call) -> Answered {
     let name: ScheduleName = call.id()?;
     let RunScheduleRequest { task } = call.json()?;
     let now = api.clock.now();
-    let is_there = api.store.task(task).await?.is_some();
+    let is_there = is_own_task(&api, &name, task).await?;
     let decide = |known: &Schedules| {
         let record = existing(known, &name)?;
         let by = Some(call.caller.name());
@@ -139,6 +141,28 @@ pub(super) async fn run(api: Arc<Api>, call: Call) -> Answered {
     }
     api.wakes.work();
     json(&view(&api, record))
+}
+
+/// Whether the task exists already as one of the schedule's.
+///
+/// # Errors
+/// Its id is another task's.
+async fn is_own_task(api: &Api, name: &ScheduleName, task: TaskId) -> Result<bool, Refusal> {
+    let events = api.store.read(StreamId::Task(task), Seq(0), 1).await?;
+    let Some(first) = events.first() else { return Ok(false) };
+    let decoded = TaskEvent::decode(&first.kind, first.version, first.payload.as_str());
+    let Ok(TaskEvent::TaskSubmitted(submitted)) = decoded else {
+        tracing::error!(%task, "a task's stream does not begin with its submission");
+        return Err(Refusal::new(ProblemCode::Corrupt, "the task's log cannot be read; run `docket verify`"));
+    };
+    if submitted.by == submitter(name) {
+        return Ok(true);
+    }
+    let detail = format!(
+        "task {task} exists already and is not of schedule `{name}`: it is `{}`, submitted by {}; choose another id",
+        submitted.spec.title, submitted.by
+    );
+    Err(Refusal::new(ProblemCode::IdTaken, detail).field("task"))
 }
 
 fn existing<'a>(known: &'a Schedules, name: &ScheduleName) -> Result<&'a ScheduleRecord, Refusal> {

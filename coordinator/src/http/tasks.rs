@@ -1,6 +1,6 @@
 //! Routes of tasks: submit, list, show, cancel, retry, answer, pause, unpause.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     clock,
     decide::Dependencies,
-    store::{CommandBlobs, CommandError, Decide, NewBlob, NewTask},
+    store::{AppendError, CommandBlobs, CommandError, Decide, NewBlob, NewTask},
 };
 
 /// Tasks of a page where the query does not say.
@@ -43,7 +43,9 @@ pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     let tasks = checked(request, &api.redactor)?;
     let (any_now, any_later) =
         (tasks.iter().any(|task| task.spec.run_at.is_none()), tasks.iter().any(|t| t.spec.run_at.is_some()));
-    let submitted = api.store.submit(tasks, call.caller.name(), api.clock.now()).await?;
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    let submitted = api.store.submit(tasks, call.caller.name(), api.clock.now()).await;
+    let submitted = submitted.map_err(|error| refused_submit(error, &ids))?;
     if any_now || any_later {
         // One whose time has passed already is available as well.
         api.wakes.work();
@@ -53,6 +55,32 @@ pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     }
     let tasks = submitted.into_iter().map(|(id, duplicate)| Submitted { id, duplicate }).collect();
     json(&SubmitResponse { tasks })
+}
+
+/// The refusal of a whole submit; an id that is taken is named by its place.
+fn refused_submit(error: AppendError, ids: &[TaskId]) -> Refusal {
+    let taken = if let AppendError::IdTaken(taken) = &error { Some(taken.id) } else { None };
+    let place = taken.and_then(|taken| ids.iter().position(|id| *id == taken));
+    let refusal = Refusal::from(error);
+    match place {
+        Some(nth) => refusal.field(format!("ids[{nth}]")),
+        None => refusal,
+    }
+}
+
+/// Refuses an id that two tasks of a request have.
+fn check_distinct(ids: &[TaskId], tasks: &[TaskSpec]) -> Result<(), Refusal> {
+    let mut places = HashMap::with_capacity(ids.len());
+    for (nth, id) in ids.iter().enumerate() {
+        let Some(first) = places.insert(*id, nth) else { continue };
+        let titles = [first, nth].map(|at| tasks[at].title.chars().take(60).collect::<String>());
+        let detail = format!(
+            "tasks {first} (`{}`) and {nth} (`{}`) have the same id {id}; give each an id of its own",
+            titles[0], titles[1]
+        );
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(format!("ids[{nth}]")));
+    }
+    Ok(())
 }
 
 fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, Refusal> {
@@ -75,6 +103,7 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
     match ids {
         None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
         Some(ids) if ids.len() == tasks.len() => {
+            check_distinct(&ids, &tasks)?;
             Ok(ids.into_iter().zip(tasks).map(|(i, s)| with(i, s)).collect())
         }
         Some(ids) => {

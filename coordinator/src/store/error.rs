@@ -21,6 +21,17 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// It answers, and takes no writes: the same call may succeed later, or elsewhere.
+    #[error("the {backend} database is read-only ({doing}): {}", read_only_remedy(backend))]
+    ReadOnly {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
     /// No space is left.
     #[error("no space is left in the {backend} store while {doing}; free some, nothing was written")]
     Full {
@@ -52,7 +63,13 @@ pub enum StoreError {
         /// What and where.
         what: String,
     },
-    /// The schema is newer than the build, or a migration failed.
+    /// Another build of docket made the schema: a newer one, or one whose steps differ.
+    #[error("the database's schema does not fit this build: {what}")]
+    OtherBuild {
+        /// What, and what helps.
+        what: String,
+    },
+    /// The address or the server cannot be used, or a migration failed.
     #[error("the database's schema does not fit this build: {what}")]
     Schema {
         /// What, and what helps.
@@ -71,15 +88,24 @@ pub enum StoreError {
     },
 }
 
+fn read_only_remedy(backend: &str) -> &'static str {
+    if backend == "postgres" {
+        "the server is a standby, or a primary that was demoted; make its address lead to the primary"
+    } else {
+        "make the file and its folder writable for docket"
+    }
+}
+
 impl StoreError {
     /// Whether the database answered, and refused: it can be reached.
     pub const fn is_from_database(&self) -> bool {
         match self {
             Self::Unavailable { source, .. }
+            | Self::ReadOnly { source, .. }
             | Self::Full { source, .. }
             | Self::Damaged { source, .. }
             | Self::Fault { source, .. } => matches!(source, sqlx::Error::Database(_)),
-            Self::Corrupt { .. } | Self::Schema { .. } => false,
+            Self::Corrupt { .. } | Self::OtherBuild { .. } | Self::Schema { .. } => false,
         }
     }
 }
@@ -121,12 +147,32 @@ pub enum AppendError {
     /// A new task waits for one that nobody knows.
     #[error("there is no task {0} to wait for: submit it first, or before this one in the same request")]
     NoDependency(TaskId),
+    /// A new task has the id of another one.
+    #[error(transparent)]
+    IdTaken(Box<TakenId>),
     /// The command that belongs to the append was rejected.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// A task that was not stored, because another one with other content has its id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "task {id} exists already and is another one: `{existing}`, and not `{requested}`; they differ in `{field}`; \
+     choose another id for the new task"
+)]
+pub struct TakenId {
+    /// The id.
+    pub id: TaskId,
+    /// Title of the task that has it, shortened.
+    pub existing: String,
+    /// Title of the task that wanted it, shortened.
+    pub requested: String,
+    /// The first field in which they differ.
+    pub field: String,
 }
 
 /// A command on a task that was refused.

@@ -64,14 +64,14 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
     for mut row in applied {
         let (version, name, hash) = (row.small(0)?, row.text(1)?, row.text(2)?);
         let Some(step) = steps.iter().find(|step| step.version == version) else {
-            return Err(StoreError::Schema {
+            return Err(StoreError::OtherBuild {
                 what: format!(
                     "step {version} (`{name}`) was applied by a newer docket; use that one, or restore a copy from before"
                 ),
             });
         };
         if hash_of(step) != hash {
-            return Err(StoreError::Schema {
+            return Err(StoreError::OtherBuild {
                 what: format!(
                     "step {version} (`{name}`) differs from what was applied; use the docket release that made this database"
                 ),

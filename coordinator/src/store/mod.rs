@@ -49,7 +49,7 @@ pub use archived::{
 };
 pub use budgets::Reserved;
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
-pub use error::{AppendError, CommandError, StoreError};
+pub use error::{AppendError, CommandError, StoreError, TakenId};
 pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
 pub use meters::{Rebuilding, StoreMeters};
 pub use outside::BlobsOutside;

@@ -15,7 +15,7 @@ use super::{
     Answer, SqlStore, StoreError,
     ask::{Answered, Ask},
     conn::Db,
-    postgres::find_lock_holders,
+    postgres::{check_writable, find_lock_holders},
 };
 
 /// A writer without progress for so long, while work waits for it, is stuck. Far above the longest usual transaction,
@@ -27,6 +27,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(8);
 
 /// Another session (PostgreSQL) or process (SQLite) holds a lock.
 pub(super) const LOCK_HELD: &str = "another session or process holds a lock that it needs";
+
+/// A standby, or an old primary after a failover.
+pub(super) const READ_ONLY: &str = "the database is read-only";
 
 /// No connection, or none that lasts.
 pub(super) const UNREACHABLE: &str = "the database cannot be reached";
@@ -60,6 +63,10 @@ impl fmt::Display for WriterStall {
 pub trait WriterHealth {
     /// The writer that has been stuck for longest, if one is.
     fn writer_stall(&self) -> Option<WriterStall>;
+
+    /// Checks that the database takes writes now. Only asked where connections may lead to another server than
+    /// before: a PostgreSQL server may be a standby, or have been demoted.
+    fn check_writable(&self) -> Answer<'_, Result<(), StoreError>>;
 
     /// A line for each session that holds a lock docket waits for, with what ends it. Empty where the database
     /// cannot tell.
@@ -119,7 +126,10 @@ impl WriterProgress {
 /// Whether a transaction with these answers is progress: the database took at least one of them, or a decision
 /// refused it.
 pub(super) fn is_progress(answers: &[Answered]) -> bool {
-    !answers.iter().all(|answer| matches!(answer.fault(), Some(StoreError::Unavailable { .. })))
+    let failed = |answer: &Answered| {
+        matches!(answer.fault(), Some(StoreError::Unavailable { .. } | StoreError::ReadOnly { .. }))
+    };
+    !answers.iter().all(failed)
 }
 
 impl WriterHealth for SqlStore {
@@ -134,6 +144,10 @@ impl WriterHealth for SqlStore {
             writer.find_stall(queued.get(nth).copied().unwrap_or(0))
         });
         stalls.max_by_key(|stall| stall.stalled_for)
+    }
+
+    fn check_writable(&self) -> Answer<'_, Result<(), StoreError>> {
+        Box::pin(check_writable(&self.db))
     }
 
     fn lock_holders(&self) -> Answer<'_, Result<Vec<String>, StoreError>> {

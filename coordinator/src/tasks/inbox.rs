@@ -125,8 +125,10 @@ async fn take(
 const fn is_for_all(error: &StoreError) -> bool {
     match error {
         StoreError::Unavailable { .. }
+        | StoreError::ReadOnly { .. }
         | StoreError::Full { .. }
         | StoreError::Damaged { .. }
+        | StoreError::OtherBuild { .. }
         | StoreError::Schema { .. } => true,
         StoreError::Corrupt { .. } | StoreError::Fault { .. } => false,
     }

@@ -51,6 +51,8 @@ pub enum ProblemCode {
     NotFound,
     /// A prefix that fits several ids.
     Ambiguous,
+    /// The id that the client chose is already used for something else.
+    IdTaken,
     /// The task's state does not allow it.
     WrongState,
     /// The stream's head is elsewhere; what is missing is in `missing`.
@@ -85,12 +87,13 @@ pub enum ProblemCode {
 
 impl ProblemCode {
     /// All codes, in declaration order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidRequest,
         Self::Unauthorized,
         Self::Forbidden,
         Self::NotFound,
         Self::Ambiguous,
+        Self::IdTaken,
         Self::WrongState,
         Self::WrongSeq,
         Self::Fenced,
@@ -116,6 +119,7 @@ impl ProblemCode {
             Self::Forbidden => ("forbidden", 403, "The token is not good for this"),
             Self::NotFound => ("not_found", 404, "There is no such thing"),
             Self::Ambiguous => ("ambiguous", 409, "The prefix fits several ids"),
+            Self::IdTaken => ("id_taken", 409, "The id is used for something else"),
             Self::WrongState => ("wrong_state", 409, "The task's state does not allow this"),
             Self::WrongSeq => ("wrong_seq", 409, "The stream has gone on"),
             Self::Fenced => ("fenced", 409, "Another worker has the task"),

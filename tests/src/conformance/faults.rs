@@ -118,11 +118,14 @@ pub(super) async fn migrations_apply_again_and_refuse_newer(database: Database) 
         .await
         .expect("writes");
     let refused = world.database.try_open().await.err().expect("is refused");
-    assert!(matches!(&refused, StoreError::Schema { what } if what.contains("newer docket")), "{refused}");
+    assert!(
+        matches!(&refused, StoreError::OtherBuild { what } if what.contains("newer docket")),
+        "{refused}"
+    );
     raw.run("DELETE FROM schema_steps WHERE version = 999").await.expect("writes");
     raw.run("UPDATE schema_steps SET hash = 'x' WHERE version = 1").await.expect("writes");
     let refused = world.database.try_open().await.err().expect("is refused");
-    assert!(matches!(&refused, StoreError::Schema { what } if what.contains("differs")), "{refused}");
+    assert!(matches!(&refused, StoreError::OtherBuild { what } if what.contains("differs")), "{refused}");
 }
 
 /// PostgreSQL: a transaction that took its place early and commits late. SQLite has one writer, so

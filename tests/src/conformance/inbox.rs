@@ -143,6 +143,34 @@ pub(super) async fn a_crash_between_enqueue_and_task_loses_and_doubles_nothing(d
     world.check().await;
 }
 
+/// The row is the only place where the application's task stands: it stays, with the reason.
+pub(super) async fn a_row_with_the_id_of_another_task_stays(database: Database) {
+    let world = World::open(database).await;
+    let template = world.submit(spec("template")).await;
+    let mut shop = world.database.raw().await;
+    let taken = TaskId(world.id());
+    let known = NewTask { id: taken, spec: spec("known"), fork: None };
+    world.store.submit(vec![known], "me".to_owned(), world.now()).await.expect("accepted");
+    let least = world.id().to_string();
+    put(&mut shop, &taken.to_string(), &like(template, r#", "title": "lost?""#)).await;
+    put(&mut shop, &least, &like(template, r#", "priority": -32768"#)).await;
+    assert_eq!(take(&world).await, 2);
+    let refused = world.store.inbox(100).await.expect("reads");
+    let why = |id: &str| refused.iter().find(|row| row.id == id).and_then(|row| row.refused.clone());
+    let reason = why(&taken.to_string()).expect("refused");
+    assert!(reason.contains("`known`") && reason.contains("`lost?`"), "{reason}");
+    let reason = why(&least).expect("refused");
+    assert!(reason.contains("`priority` must be within -1000 and 1000"), "{reason}");
+    assert_eq!((refused.len(), submissions(&world).await), (2, 2));
+    // Under the content that the id stands for, the row is that task, enqueued again.
+    let same = serde_json::to_string(&spec("known")).expect("serializes");
+    let sql =
+        format!("UPDATE inbox SET spec = '{same}', refused = NULL, refused_at = NULL WHERE id = '{taken}'");
+    shop.run(&sql).await.expect("writes");
+    assert_eq!((take(&world).await, rows(&world).await, submissions(&world).await), (1, 1, 2));
+    world.check().await;
+}
+
 pub(super) async fn what_is_no_task_stays_and_keeps_back_no_other(database: Database) {
     let world = World::open(database).await;
     let template = world.submit(spec("template")).await;

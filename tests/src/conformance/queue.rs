@@ -41,6 +41,38 @@ pub(super) async fn submit_is_all_or_none_and_once(database: Database) {
     world.check().await;
 }
 
+/// A client that chooses ids may send a task again. Another task under the same id is refused, and with it all of its
+/// request; nothing that is refused is lost in silence.
+pub(super) async fn an_id_is_accepted_again_with_equal_content_only(database: Database) {
+    let world = World::open(database).await;
+    let (id, fresh) = (TaskId(world.id()), TaskId(world.id()));
+    let one = |id: TaskId, title: &str| NewTask { id, spec: spec(title), fork: None };
+    let submit = async |tasks: Vec<NewTask>| world.store.submit(tasks, "me".to_owned(), world.now()).await;
+    assert_eq!(submit(vec![one(id, "first")]).await.expect("accepted"), [(id, false)]);
+    // A later change of its priority is not other content.
+    world.act(id, |record| decide::reprioritize(record, 7)).await.expect("reprioritizes");
+    assert_eq!(submit(vec![one(id, "first")]).await.expect("sent again"), [(id, false)]);
+
+    let refused = submit(vec![one(fresh, "new"), one(id, "second")]).await;
+    let Err(AppendError::IdTaken(taken)) = refused else { panic!("{refused:?}") };
+    assert_eq!((taken.id, taken.existing.as_str(), taken.requested.as_str()), (id, "first", "second"));
+    assert_eq!(taken.field, "title");
+    assert!(world.store.task(fresh).await.expect("reads").is_none(), "all or none");
+    let other = NewTask { spec: TaskSpec { priority: 3, ..spec("first") }, ..one(id, "first") };
+    let refused = submit(vec![other]).await;
+    assert!(matches!(&refused, Err(AppendError::IdTaken(taken)) if taken.field == "priority"), "{refused:?}");
+    assert_eq!(world.task(id).await.spec.title, "first");
+
+    // Two in one request, and two requests at once that may share a transaction.
+    let twice = submit(vec![one(fresh, "a"), one(fresh, "b")]).await;
+    assert!(matches!(twice, Err(AppendError::IdTaken(_))), "{twice:?}");
+    let (left, right) = futures_util::join!(submit(vec![one(fresh, "a")]), submit(vec![one(fresh, "b")]));
+    let accepted = [&left, &right].into_iter().filter(|answer| answer.is_ok()).count();
+    let taken = [&left, &right].into_iter().filter(|answer| matches!(answer, Err(AppendError::IdTaken(_))));
+    assert_eq!((accepted, taken.count()), (1, 1), "{left:?} {right:?}");
+    world.check().await;
+}
+
 pub(super) async fn deduplication_key_is_held_until_the_end(database: Database) {
     let world = World::open(database).await;
     let keyed = || TaskSpec { dedup_key: Some("nightly".to_owned()), ..spec("keyed") };

@@ -120,6 +120,7 @@ fn refusal(problem: &Problem) -> String {
         | ProblemCode::Forbidden
         | ProblemCode::NotFound
         | ProblemCode::Ambiguous
+        | ProblemCode::IdTaken
         | ProblemCode::WrongState
         | ProblemCode::WrongSeq
         | ProblemCode::Fenced

@@ -34,7 +34,7 @@ Exit codes:
   4  refused: the state does not allow it, or the token is not good for it
   5  the coordinator or its database cannot be reached
   6  verification failed: the log, or what is derived from it, does not hold
-  7  this build lacks the engine's or an event's version that the log was written with
+  7  another build is needed: this one lacks a version of the engine, an event or the database
   8  `docket bench --strict`: a target was missed";
 
 /// A backlog of coding tasks, worked by isolated agents, every step in a log that can be replayed.

@@ -1,6 +1,7 @@
 //! Why a command fails, and with which exit code. Every subcommand ends in [`Exit`] or [`Failure`];
 //! `main` prints the failure once and nobody else does.
 
+use docket_coordinator::store::StoreError;
 use docket_schema::{event::DecodeError, wire::ProblemCode};
 use docket_worker::client::ClientError;
 
@@ -136,15 +137,11 @@ impl<T, E: Into<anyhow::Error>> FailWith<T> for Result<T, E> {
     }
 }
 
-/// Where a cause is that only a newer build knows an event, that is the line. And where the cause, however deep, is that the coordinator said no or did not answer, its word is the
+/// Where a cause is that only another build knows an event or the database's schema, that is the line. And where the cause, however deep, is that the coordinator said no or did not answer, its word is the
 /// line and decides the code: it names the remedy, and what was being done does not.
 fn coordinators_word(failure: Failure) -> Failure {
     let Failure { exit, error } = failure;
-    let newer = error.chain().find_map(|cause| match cause.downcast_ref::<DecodeError>() {
-        Some(unknown @ DecodeError::Unknown { .. }) => Some(unknown.to_string()),
-        Some(DecodeError::Shape { .. }) | None => None,
-    });
-    if let Some(word) = newer {
+    if let Some(word) = error.chain().find_map(lacks_build) {
         return Failure { exit: Exit::EngineMissing, error: error.context(word) };
     }
     let word = error.chain().skip(1).find_map(|cause| cause.downcast_ref::<ClientError>());
@@ -152,6 +149,17 @@ fn coordinators_word(failure: Failure) -> Failure {
         Some((exit, word)) => Failure { exit, error: error.context(word) },
         None => Failure { exit, error },
     }
+}
+
+/// What an error says of another build that is needed, where it says that.
+fn lacks_build(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(unknown @ DecodeError::Unknown { .. }) = cause.downcast_ref() {
+        return Some(unknown.to_string());
+    }
+    if let Some(other @ StoreError::OtherBuild { .. }) = cause.downcast_ref() {
+        return Some(other.to_string());
+    }
+    None
 }
 
 fn exit_of(error: &ClientError) -> Exit {
@@ -163,6 +171,7 @@ fn exit_of(error: &ClientError) -> Exit {
             ProblemCode::NotFound | ProblemCode::Ambiguous => Exit::NotFound,
             ProblemCode::Unauthorized
             | ProblemCode::Forbidden
+            | ProblemCode::IdTaken
             | ProblemCode::WrongState
             | ProblemCode::WrongSeq
             | ProblemCode::Fenced

@@ -116,7 +116,12 @@ impl Source {
 fn of_store(error: StoreError) -> Failure {
     let exit = match error {
         StoreError::Corrupt { .. } | StoreError::Damaged { .. } => Exit::Verification,
-        _ => Exit::Unreachable,
+        StoreError::OtherBuild { .. } => Exit::EngineMissing,
+        StoreError::Unavailable { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Full { .. }
+        | StoreError::Schema { .. }
+        | StoreError::Fault { .. } => Exit::Unreachable,
     };
     Failure { exit, error: error.into() }
 }

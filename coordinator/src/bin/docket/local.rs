@@ -192,6 +192,11 @@ async fn postgres_at(address: &str) -> Outcome<SqlStore> {
                 )
             })
         }
+        Err(error @ (StoreError::Unavailable { .. } | StoreError::ReadOnly { .. })) => {
+            let why = std::error::Error::source(&error).map_or_else(String::new, |why| format!(" ({why})"));
+            let message = format!("{error}{why}");
+            Err(error).fail_with(Exit::Unreachable, || message)
+        }
         opened => opened.fail_as(Exit::Unreachable),
     }
 }

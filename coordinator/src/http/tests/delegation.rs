@@ -80,6 +80,20 @@ async fn a_child_has_what_binds_its_parent_and_only_its_parent_reads_it() {
     assert_eq!(kinds, ["Delegated"]);
     let again: DelegateResponse = house.post(&path, &lease.token, &request(&lease, 0)).await.good();
     assert_eq!(again, made, "a repeated request is answered as the first");
+    // Another piece of work under the same call would be lost if it were answered so.
+    for other in [
+        DelegateRequest { title: "another piece".to_owned(), ..request(&lease, 0) },
+        DelegateRequest { text: "do something else".to_owned(), ..request(&lease, 0) },
+        DelegateRequest { writes: false, ..request(&lease, 0) },
+    ] {
+        let problem = house.post(&path, &lease.token, &other).await.problem();
+        assert_eq!(problem.code, ProblemCode::IdTaken, "{}", problem.detail);
+    }
+    // What comes from the parent's record may have changed since.
+    let body = serde_json::json!({ "act": { "reprioritize": 9 }, "tasks": [lease.task] });
+    house.admin("/v1/tasks/bulk", &body).await.good::<serde_json::Value>();
+    let again: DelegateResponse = house.post(&path, &lease.token, &request(&lease, 0)).await.good();
+    assert_eq!(again, made, "a repeated request is answered as the first");
 
     let children = format!("/v1/runs/{}/children", lease.run);
     let list: ChildList = house.get(&children).await.good();

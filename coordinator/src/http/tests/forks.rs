@@ -58,6 +58,16 @@ async fn a_fork_makes_tasks_once_and_leaves_the_run_alone() {
     assert_eq!(made.siblings, asked_for.siblings);
     let again: ForkResponse = house.post(&path, token(Role::Submit), &asked_for).await.good();
     assert_eq!(again, made, "a repeated request is answered as the first");
+    // Another fork under the same ids would be lost if it were answered so.
+    for (other, field) in [
+        (ForkRequest { turn: Some(0), ..asked_for.clone() }, "turn"),
+        (ForkRequest { hint: Some("other words".to_owned()), ..asked_for.clone() }, "hint"),
+        (ForkRequest { hint: None, ..asked_for.clone() }, "hint"),
+    ] {
+        let problem = house.post(&path, token(Role::Submit), &other).await.problem();
+        assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::IdTaken, Some("siblings")));
+        assert!(problem.detail.contains(&format!("`{field}`")), "{}", problem.detail);
+    }
 
     for (nth, sibling) in made.siblings.iter().enumerate() {
         let view: TaskView = house.get(&format!("/v1/tasks/{}", sibling.task)).await.good();
@@ -131,8 +141,8 @@ async fn what_a_fork_cannot_be_is_said() {
         (request(None, Vec::new()), ProblemCode::InvalidRequest, Some("siblings")),
         (request(None, siblings(101)), ProblemCode::InvalidRequest, Some("siblings")),
         (request(None, twice), ProblemCode::InvalidRequest, Some("siblings")),
-        (request(None, taken), ProblemCode::InvalidRequest, Some("siblings")),
-        (request(None, new_task_old_run), ProblemCode::InvalidRequest, Some("siblings")),
+        (request(None, taken), ProblemCode::IdTaken, Some("siblings")),
+        (request(None, new_task_old_run), ProblemCode::IdTaken, Some("siblings")),
         (request(Some(9), siblings(1)), ProblemCode::NotFound, Some("turn")),
         (
             ForkRequest { hint: Some(" ".to_owned()), ..request(None, siblings(1)) },

@@ -11,6 +11,7 @@ mod expiry;
 mod follow;
 mod forks;
 mod hostile;
+mod ids_and_ranges;
 mod life;
 mod limits;
 mod made_tokens;

@@ -109,6 +109,12 @@ async fn a_schedule_is_checked_before_it_stands() {
         assert!(matches!(run.fired.expect("fired").gave, Fired::Task(given) if given.0 == task));
     }
     assert_eq!(house.store.read(STREAM, Seq(0), 100).await.expect("reads").len(), 4);
+    // The id of a task that the schedule did not give: nothing would run, so nothing is answered as done.
+    let other = house.submit(spec("of a person")).await;
+    let problem = act("run", json!({ "task": other })).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::IdTaken, Some("task")));
+    assert!(problem.detail.contains("of a person"), "{}", problem.detail);
+    assert_eq!(house.store.read(STREAM, Seq(0), 100).await.expect("reads").len(), 4);
     act("remove", json!({})).await.good::<serde_json::Value>();
     assert_eq!(act("unpause", json!({})).await.problem().code, ProblemCode::NotFound);
     assert_eq!(house.get("/v1/schedules/nightly").await.problem().code, ProblemCode::NotFound);

@@ -84,10 +84,12 @@ pub(super) async fn draft_plan(
     let Some((before, stream_id)) = desk.tasks.get(&task).cloned() else {
         return Ok(Err(CommandError::NoTask(task)));
     };
-    if let Some((child, submitted)) = &plan.child
-        && !draft_child(desk, conn, draft, (*child, submitted), when.now).await?
-    {
-        return Ok(Ok((before, None)));
+    if let Some((child, submitted)) = &plan.child {
+        match draft_child(desk, conn, draft, (*child, submitted), when.now).await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok((before, None))),
+            Err(taken) => return Ok(Err(CommandError::Append(Box::new(AppendError::IdTaken(taken))))),
+        }
     }
     let lease = plan.run.as_ref().and_then(holder);
     if let Some(write) = &plan.superseded

@@ -8,28 +8,32 @@ use docket_schema::{
     task::{TaskEvent, TaskEventMeta, TaskRecord, TaskSubmitted},
 };
 
-use super::command::{Execution, draft_plan};
+use super::{
+    command::{Execution, draft_plan},
+    known_task::check_same_child,
+};
 use crate::{
     decide,
     store::{
-        CommandError,
+        CommandError, TakenId,
         conn::Conn,
         desk::{Deadline, Desk, Draft, LoadError, Waits, corrupt},
     },
 };
 
-/// Drafts the task that a run gives away; `false` = it is there already.
+/// Drafts the task that a run gives away; `false` = it exists already, with the same content.
 pub(super) async fn draft_child(
     desk: &mut Desk,
     conn: &mut Conn<'_>,
     draft: &mut Draft,
     (child, submitted): (TaskId, &TaskSubmitted),
     now: Timestamp,
-) -> Result<bool, LoadError> {
+) -> Result<Result<bool, Box<TakenId>>, LoadError> {
     let stream = StreamId::Task(child);
     desk.load_tasks(conn, &[child]).await?;
-    if desk.tasks.contains_key(&child) {
-        return Ok(false);
+    if let Some((record, _)) = desk.tasks.get(&child) {
+        let existing = (&record.spec, record.delegated_by.as_ref());
+        return Ok(check_same_child(child, existing, submitted).map(|()| false));
     }
     let mut row = desk.new_stream(conn).await?;
     let stream_id = row.id;
@@ -39,7 +43,7 @@ pub(super) async fn draft_child(
     let record = TaskRecord::submitted(child, meta, submitted.clone());
     draft.streams.push((stream, row));
     draft.tasks.push((record, stream_id, Deadline::Keep));
-    Ok(true)
+    Ok(Ok(true))
 }
 
 /// Cancels the children of runs that this batch has ended or left behind; answers those.

@@ -10,6 +10,7 @@ mod delegate;
 mod depend;
 mod import;
 mod inbox;
+mod known_task;
 mod lease;
 mod running;
 mod submit;

@@ -1,6 +1,6 @@
 //! Submit: all tasks or none, each id and each deduplication key once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use docket_schema::{
     event::TypedEvent as _,
@@ -11,6 +11,7 @@ use docket_schema::{
 use super::{
     command::{draft_first_run, draft_task},
     depend::{draft_ended, load_states},
+    known_task::{KnownTask, load_known_tasks},
 };
 use crate::{
     decide::{self, Plan},
@@ -32,7 +33,7 @@ pub(super) async fn plan_submit(
     by: &str,
     now: Timestamp,
 ) -> Result<Submitted, LoadError> {
-    let mut known = load_known(desk, conn, tasks).await?;
+    let mut known = load_known_tasks(desk, conn, tasks).await?;
     load_keys(desk, conn, tasks.iter().filter_map(|task| task.spec.dedup_key.clone())).await?;
     let mut names: Vec<BlobHash> = tasks.iter().flat_map(blobs_of).collect();
     names.sort_unstable();
@@ -50,10 +51,14 @@ pub(super) async fn plan_submit(
     let mut answer = Vec::with_capacity(tasks.len());
     let mut own_keys: HashMap<&str, TaskId> = HashMap::new();
     for task in tasks {
-        if !known.insert(task.id) {
+        if let Some(existing) = known.get(&task.id) {
+            if let Err(taken) = existing.check_same(task) {
+                return Ok(Err(AppendError::IdTaken(taken)));
+            }
             answer.push((task.id, false));
             continue;
         }
+        known.insert(task.id, KnownTask::requested(task));
         if let Some(key) = &task.spec.dedup_key {
             let holder =
                 desk.keys.get(key).copied().flatten().or_else(|| own_keys.get(key.as_str()).copied());
@@ -115,33 +120,6 @@ async fn draft_new(
     states.insert(record.id, record.state);
     draft.tasks.push((record, stream_id, Deadline::Keep));
     Ok(Ok(()))
-}
-
-/// Which of these ids exist already.
-async fn load_known(
-    desk: &Desk,
-    conn: &mut Conn<'_>,
-    tasks: &[NewTask],
-) -> Result<HashSet<TaskId>, LoadError> {
-    let mut known: HashSet<TaskId> =
-        tasks.iter().map(|task| task.id).filter(|id| desk.tasks.contains_key(id)).collect();
-    if desk.takes_on_trust {
-        return Ok(known);
-    }
-    let ids: Vec<Vec<u8>> = tasks
-        .iter()
-        .filter(|task| !known.contains(&task.id))
-        .map(|task| task.id.0.as_bytes().to_vec())
-        .collect();
-    let known_id = conn.dialect().any_blob("id", 1);
-    // One that was archived was accepted, too.
-    let sql = format!(
-        "SELECT id FROM tasks WHERE {known_id} UNION ALL SELECT id FROM archived_streams WHERE {known_id}"
-    );
-    for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
-        known.insert(TaskId(uuid::Uuid::from_bytes(row.fixed(0)?)));
-    }
-    Ok(known)
 }
 
 /// Reads who holds these keys, unless this batch knows already.

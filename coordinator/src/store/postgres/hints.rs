@@ -4,7 +4,10 @@
 //! it says is in the log, and whoever hears it looks there. One that is lost costs the time until the next poll.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,7 +16,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
-use super::advisory_locks::LISTENING;
+use super::{advisory_locks::LISTENING, server_link::FailoverWatch};
 use crate::store::{
     StoreError,
     conn::{Conn, Dialect, Through},
@@ -56,12 +59,17 @@ pub struct Hints {
     through: Through,
     /// Whether others listen, as far as this knows.
     others: AtomicBool,
+    failover: Arc<FailoverWatch>,
 }
 
 impl Hints {
-    pub(super) fn new(readers: PgPool, options: PgConnectOptions, through: Through) -> Self {
+    pub(super) fn new(
+        readers: PgPool,
+        options: PgConnectOptions,
+        (through, failover): (Through, Arc<FailoverWatch>),
+    ) -> Self {
         let options = options.application_name("docket hints");
-        Self { readers, options, through, others: AtomicBool::new(true) }
+        Self { readers, options, through, others: AtomicBool::new(true), failover }
     }
 
     /// Tells the others, if there are any.
@@ -96,7 +104,7 @@ impl Hints {
         match self.through {
             Through::Pooler => Ok(None),
             Through::Server => match self.begin().await {
-                Ok(listener) => Ok(Some(Ears { listener })),
+                Ok(listener) => Ok(Some(Ears { listener, failover: Arc::clone(&self.failover) })),
                 Err(source) => Err(store_error(Dialect::Postgres, "listening for hints", source)),
             },
         }
@@ -140,12 +148,16 @@ impl Hints {
 /// Somebody who listens.
 pub struct Ears {
     listener: PgListener,
+    failover: Arc<FailoverWatch>,
 }
 
 impl Ears {
-    /// What is heard next; `None` when the connection is gone.
+    /// What is heard next; `None` when the connection is gone, or its server takes no writes any more.
     pub async fn next(&mut self) -> Option<Heard> {
-        let heard = self.listener.try_recv().await.ok().flatten()?;
+        let heard = tokio::select! {
+            heard = self.listener.try_recv() => heard.ok().flatten()?,
+            () = self.failover.wait() => return None,
+        };
         let hint = Hint::default();
         Some(match heard.channel() {
             WORK => Heard::Hint(Hint { work: true, ..hint }),

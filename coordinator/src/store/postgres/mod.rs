@@ -5,9 +5,11 @@ mod hints;
 mod lock_holders;
 mod open;
 mod quick;
+mod server_link;
 mod statement;
 mod writer;
 
 pub use hints::{Ears, Heard, Hint, Hints};
 pub(in crate::store) use lock_holders::find_lock_holders;
 pub use open::open;
+pub(in crate::store) use server_link::check_writable;

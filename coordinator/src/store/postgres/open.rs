@@ -1,6 +1,6 @@
 //! Opening a database: schema, where positions begin, the writer's own connection, the readers' pool.
 
-use std::{str::FromStr as _, time::Duration};
+use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use docket_schema::migrations;
 use sqlx::{
@@ -8,7 +8,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{hints::Hints, writer::PgWriter};
+use super::{hints::Hints, server_link::ServerLink, writer::PgWriter};
 use crate::store::{
     StoreError,
     conn::{Arg, Conn, Db, Dialect, Through},
@@ -83,16 +83,14 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         LoadError::Store(error) => error,
         LoadError::LimitsUnexpected => unreachable!("no task is chosen while a database is opened"),
     })?;
-    let readers = PgPoolOptions::new()
-        .max_connections(READERS)
-        .acquire_timeout(READER_WAIT)
-        .connect_with(options.clone())
-        .await
-        .map_err(sql_error)?;
-    let first = PgWriter::new(writing, through, Some(writer), offset);
+    let link = ServerLink::new(writing, through);
+    let pool = PgPoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
+    let readers = link.readers(pool, options.clone()).await.map_err(sql_error)?;
+    let failover = Arc::clone(&link.failover);
+    let first = PgWriter::new(link, Some(writer), offset);
     let mut writers: Vec<PgWriter> = (1..WRITERS).map(|_| first.beside()).collect();
     writers.insert(0, first);
-    let hints = Hints::new(readers.clone(), options, through);
+    let hints = Hints::new(readers.clone(), options, (through, failover));
     Ok(SqlStore::start(Db::Postgres { pool: readers, through }, writers)?.with_hints(hints))
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::store::{
-    conn::Arg,
+    conn::{Arg, Row},
     desk::Desk,
     write::{
         Kind::{self, Blob, Int, Payload, Text},
@@ -17,6 +17,11 @@ use crate::store::{
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) args: Vec<Arg>,
+}
+
+/// The one row that a statement answers.
+pub(super) fn one_row(rows: Vec<Row>) -> Result<Row, sqlx::Error> {
+    rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }
 
 /// All that a batch writes, in as few statements as it takes. Each answers one row: the transaction's id.

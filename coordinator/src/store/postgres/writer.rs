@@ -10,23 +10,24 @@ use std::{
 };
 
 use docket_schema::ids::EventHash;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{Connection as _, PgConnection};
 
 use super::{
     quick::{is_quick, is_quick_submit},
-    statement::{Statement, fenced_append, statements, submission},
+    server_link::ServerLink,
+    statement::{Statement, fenced_append, one_row, statements, submission},
 };
 use crate::store::{
     StoreError,
     ask::{Answered, Ask, now_of},
-    conn::{Arg, Conn, Dialect, Row, Through},
+    conn::{Arg, Conn, Dialect, Through},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
     lookout::{Lookout, News},
     plan::plan_batch,
-    progress::{LOCK_HELD, UNREACHABLE, WriterProgress},
+    progress::{LOCK_HELD, READ_ONLY, UNREACHABLE, WriterProgress},
     write::{POSITION_BITS, int},
 };
 
@@ -47,7 +48,7 @@ const LOCKED_MAX: Duration = Duration::from_secs(30);
 const EVENTS_MAX: usize = 1 << POSITION_BITS;
 
 pub(super) struct PgWriter {
-    options: PgConnectOptions,
+    link: ServerLink,
     through: Through,
     conn: Option<PgConnection>,
     offset: i64,
@@ -77,15 +78,10 @@ struct Doubt {
 
 impl PgWriter {
     /// Without a connection it makes one when it needs one.
-    pub(super) fn new(
-        options: PgConnectOptions,
-        through: Through,
-        conn: Option<PgConnection>,
-        offset: i64,
-    ) -> Self {
+    pub(super) fn new(link: ServerLink, conn: Option<PgConnection>, offset: i64) -> Self {
         Self {
-            options,
-            through,
+            through: link.through,
+            link,
             conn,
             offset,
             ids: 0..0,
@@ -101,13 +97,13 @@ impl PgWriter {
 
     /// Another writer beside this one, which leases nothing.
     pub(super) fn beside(&self) -> Self {
-        let new = Self::new(self.options.clone(), self.through, None, self.offset);
+        let new = Self::new(self.link.clone(), None, self.offset);
         Self { leases: false, news: self.news.clone(), ..new }
     }
 
     async fn connection(&mut self) -> Result<Conn<'_>, sqlx::Error> {
         if self.conn.is_none() {
-            self.conn = Some(self.options.connect().await?);
+            self.conn = Some(self.link.connect().await?);
         }
         Ok(Conn::Postgres(self.conn.as_mut().expect("it was just made"), self.through))
     }
@@ -132,32 +128,33 @@ impl PgWriter {
                 }
                 LoadError::Sql(source) => source,
             };
-            match fault(Dialect::Postgres, &source) {
-                Fault::Again | Fault::Stale
-                    if conflicts < CONFLICTS_MAX && started.elapsed() < LOCKED_MAX =>
-                {
-                    conflicts += 1;
-                }
-                Fault::Away if started.elapsed() < AWAY_MAX => {
-                    self.conn = None;
-                    tokio::time::sleep(AWAY_PAUSE).await;
-                }
-                Fault::Again | Fault::Stale | Fault::Away | Fault::Full | Fault::Damaged | Fault::Ours => {
-                    self.in_doubt = None;
-                    return Err(store_error(Dialect::Postgres, doing, source));
-                }
+            let found = fault(Dialect::Postgres, &source);
+            if found.is_conflict() && conflicts < CONFLICTS_MAX && started.elapsed() < LOCKED_MAX {
+                conflicts += 1;
+            } else if found.is_of_connection() && started.elapsed() < AWAY_MAX {
+                tokio::time::sleep(AWAY_PAUSE).await;
+            } else {
+                self.in_doubt = None;
+                return Err(store_error(Dialect::Postgres, doing, source));
             }
         }
     }
 
-    /// Notes what kept a try from writing, where another one may help.
-    fn note_obstacle(&self, error: &LoadError) {
+    /// Notes what kept a try from writing, where another one may help, and leaves a server that cannot help.
+    fn note_obstacle(&mut self, error: &LoadError) {
         let LoadError::Sql(source) = error else { return };
-        let found = fault(Dialect::Postgres, source);
-        if found == Fault::Again {
-            self.progress.note_obstacle(LOCK_HELD);
-        } else if found == Fault::Away {
-            self.progress.note_obstacle(UNREACHABLE);
+        let obstacle = match fault(Dialect::Postgres, source) {
+            Fault::Again => LOCK_HELD,
+            Fault::Away => UNREACHABLE,
+            Fault::ReadOnly => READ_ONLY,
+            Fault::Stale | Fault::Full | Fault::Damaged | Fault::Ours => return,
+        };
+        self.progress.note_obstacle(obstacle);
+        if obstacle == READ_ONLY {
+            self.link.failover.note();
+        }
+        if obstacle != LOCK_HELD {
+            self.conn = None;
         }
     }
 
@@ -411,8 +408,11 @@ impl PgWriter {
             StoreError::Fault { .. }
             | StoreError::Corrupt { .. }
             | StoreError::Full { .. }
+            | StoreError::OtherBuild { .. }
             | StoreError::Schema { .. } => true,
-            StoreError::Unavailable { .. } | StoreError::Damaged { .. } => false,
+            StoreError::Unavailable { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } => {
+                false
+            }
         };
         if asks.len() == 1 || !one_may_be_at_fault {
             return asks.iter().map(|ask| ask.failed(again(&error))).collect();
@@ -426,10 +426,6 @@ impl PgWriter {
         }
         answers
     }
-}
-
-fn one_row(rows: Vec<Row>) -> Result<Row, sqlx::Error> {
-    rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }
 
 impl Committer for PgWriter {

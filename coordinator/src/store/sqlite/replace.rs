@@ -53,9 +53,14 @@ pub enum ReplaceError {
         /// What is wrong with it.
         what: String,
     },
-    /// It is another program's, or a newer docket's.
-    #[error("{0} is no database of this docket, or one of a newer; it was not put in place")]
+    /// It is another program's.
+    #[error("{0} is not a database of docket; it was not put in place")]
     NotDockets(PathBuf),
+    /// Another build of docket made its schema.
+    #[error(
+        "{0} was made by another build of docket, perhaps a newer one; use that one. It was not put in place"
+    )]
+    OtherBuild(PathBuf),
     /// A file cannot be read or written.
     #[error("{path} cannot be {doing}")]
     Files {
@@ -156,8 +161,11 @@ fn checked(from: &Path, copy: &Path) -> Result<(), ReplaceError> {
         let step = migrations::SQLITE.iter().find(|step| step.version == *version);
         step.is_some_and(|step| BlobHash::of(step.sql.as_bytes()).to_string() == *hash)
     };
-    if applied.is_empty() || !applied.iter().all(known) {
+    if applied.is_empty() {
         return Err(ReplaceError::NotDockets(from.to_owned()));
+    }
+    if !applied.iter().all(known) {
+        return Err(ReplaceError::OtherBuild(from.to_owned()));
     }
     drop(steps);
     opened.close().map_err(|(_, error)| bad(error))

@@ -87,7 +87,7 @@ impl SqliteWriter {
                     stale += 1;
                     stale > STALE_MAX
                 }
-                Fault::Away | Fault::Full | Fault::Damaged | Fault::Ours => true,
+                Fault::Away | Fault::ReadOnly | Fault::Full | Fault::Damaged | Fault::Ours => true,
             };
             if hopeless
                 || self

@@ -62,6 +62,7 @@ pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
         Err(error @ (ReplaceError::NoBackup { .. } | ReplaceError::NotDockets(_))) => {
             return Err(error).fail_as(Exit::Verification);
         }
+        Err(error @ ReplaceError::OtherBuild(_)) => return Err(error).fail_as(Exit::EngineMissing),
         Err(error @ ReplaceError::Files { .. }) => return Err(error).fail_as(Exit::Failed),
     };
     if cx.json() {

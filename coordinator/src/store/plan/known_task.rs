@@ -1,0 +1,190 @@
+//! Tasks whose ids a submit names and that exist already. Sent again with equal content, a task is the one that exists;
+//! with other content it is refused, for nobody would ever learn that it was not stored.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{Seq, StreamId, TaskId},
+    task::{ForkedFrom, TaskEvent, TaskSpec, TaskSubmitted},
+};
+use serde_json::{Map, Value};
+
+use crate::store::{
+    NewTask, TakenId,
+    conn::{Arg, Conn, Row},
+    desk::{Desk, LoadError, corrupt},
+};
+
+/// What the stub of an archived task keeps of its content.
+const ARCHIVED_FIELDS: [&str; 5] = ["title", "queue", "batch", "batch_name", "dedup_key"];
+
+/// Longest title within an error, in characters.
+const TITLE_CHARS_MAX: usize = 60;
+
+/// A task that exists already, as it was submitted: later changes of its priority are no other content.
+#[derive(Debug)]
+pub(super) struct KnownTask {
+    fields: Map<String, Value>,
+    /// Of an archived task only [`ARCHIVED_FIELDS`] are known without its archive.
+    is_whole: bool,
+}
+
+impl KnownTask {
+    /// A task of the same request.
+    pub(super) fn requested(task: &NewTask) -> Self {
+        Self { fields: fields_of(&task.spec, task.fork.as_ref().map(|fork| &fork.from)), is_whole: true }
+    }
+
+    fn submitted(kind: &str, version: u16, payload: &str) -> Result<Self, LoadError> {
+        let first = TaskEvent::decode(kind, version, payload);
+        let Ok(TaskEvent::TaskSubmitted(TaskSubmitted { spec, forked_from, .. })) = first else {
+            return Err(corrupt(format!("a task's stream begins with `{kind}`")).into());
+        };
+        Ok(Self { fields: fields_of(&spec, forked_from.as_ref()), is_whole: true })
+    }
+
+    fn archived(row: &mut Row) -> Result<Self, LoadError> {
+        let mut fields = Map::new();
+        for (at, field) in [(1, "title"), (2, "queue"), (3, "batch_name"), (4, "dedup_key")] {
+            if let Some(text) = row.text_or_null(at)? {
+                fields.insert(field.to_owned(), text.into());
+            }
+        }
+        if let Some(batch) = row.fixed_or_null(5)? {
+            fields.insert("batch".to_owned(), uuid::Uuid::from_bytes(batch).to_string().into());
+        }
+        Ok(Self { fields, is_whole: false })
+    }
+
+    /// Refuses a task that has this one's id and other content.
+    pub(super) fn check_same(&self, task: &NewTask) -> Result<(), Box<TakenId>> {
+        let wanted = fields_of(&task.spec, task.fork.as_ref().map(|fork| &fork.from));
+        let names: BTreeSet<&str> = if self.is_whole {
+            self.fields.keys().chain(wanted.keys()).map(String::as_str).collect()
+        } else {
+            ARCHIVED_FIELDS.into()
+        };
+        match names.into_iter().find(|name| self.fields.get(*name) != wanted.get(*name)) {
+            None => Ok(()),
+            Some(field) => Err(Box::new(TakenId {
+                id: task.id,
+                existing: title_in(&self.fields),
+                requested: title_in(&wanted),
+                field: field.to_owned(),
+            })),
+        }
+    }
+}
+
+/// Refuses a child that has an existing one's id and is another piece of work. What the coordinator takes from the
+/// parent's record at each request (priority, policy) is not compared.
+pub(super) fn check_same_child(
+    id: TaskId,
+    existing: (&TaskSpec, Option<&docket_schema::task::DelegatedBy>),
+    submitted: &TaskSubmitted,
+) -> Result<(), Box<TakenId>> {
+    let (spec, delegated_by) = existing;
+    let wanted = TaskSpec { priority: spec.priority, policy: spec.policy.clone(), ..submitted.spec.clone() };
+    let known = KnownTask { fields: fields_of(spec, None), is_whole: true };
+    known.check_same(&NewTask { id, spec: wanted, fork: None })?;
+    if delegated_by == submitted.delegated_by.as_ref() {
+        return Ok(());
+    }
+    Err(Box::new(TakenId {
+        id,
+        existing: title_in(&known.fields),
+        requested: shortened(&submitted.spec.title),
+        field: "delegated_by".to_owned(),
+    }))
+}
+
+/// The content as JSON, in the form in which it is read back from the log.
+fn fields_of(spec: &TaskSpec, forked_from: Option<&ForkedFrom>) -> Map<String, Value> {
+    let text = serde_json::to_string(spec).expect("plain data with string keys");
+    let mut fields: Map<String, Value> = serde_json::from_str(&text).expect("it was written as an object");
+    if let Some(from) = forked_from {
+        let from = serde_json::to_value(from).expect("plain data with string keys");
+        fields.insert("forked_from".to_owned(), from);
+    }
+    fields
+}
+
+fn title_in(fields: &Map<String, Value>) -> String {
+    shortened(fields.get("title").and_then(Value::as_str).unwrap_or_default())
+}
+
+fn shortened(title: &str) -> String {
+    match title.char_indices().nth(TITLE_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &title[..at]),
+        None => title.to_owned(),
+    }
+}
+
+/// Reads those of `tasks` whose ids are used already: within this batch, in the log or in the archive.
+pub(super) async fn load_known_tasks(
+    desk: &Desk,
+    conn: &mut Conn<'_>,
+    tasks: &[NewTask],
+) -> Result<HashMap<TaskId, KnownTask>, LoadError> {
+    let mut used: HashSet<TaskId> =
+        tasks.iter().map(|task| task.id).filter(|id| desk.tasks.contains_key(id)).collect();
+    if !desk.takes_on_trust {
+        let unknown = tasks.iter().map(|task| task.id).filter(|id| !used.contains(id));
+        let ids: Vec<Vec<u8>> = unknown.map(|id| id.0.as_bytes().to_vec()).collect();
+        let known_id = conn.dialect().any_blob("id", 1);
+        let sql = format!(
+            "SELECT id FROM tasks WHERE {known_id} UNION ALL SELECT id FROM archived_streams WHERE {known_id}"
+        );
+        for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
+            used.insert(TaskId(uuid::Uuid::from_bytes(row.fixed(0)?)));
+        }
+    }
+    let mut known = HashMap::with_capacity(used.len());
+    for id in &used {
+        let Some((_, stream_id)) = desk.tasks.get(id) else { continue };
+        let is_first =
+            |event: &&crate::store::desk::StagedEvent| event.stream_id == *stream_id && event.seq == Seq(1);
+        if let Some(first) = desk.staged.events.iter().find(is_first) {
+            known.insert(*id, KnownTask::submitted(&first.kind, first.version, &first.payload)?);
+        }
+    }
+    used.retain(|id| !known.contains_key(id));
+    if !used.is_empty() {
+        read_known(conn, &used, &mut known).await?;
+    }
+    Ok(known)
+}
+
+async fn read_known(
+    conn: &mut Conn<'_>,
+    used: &HashSet<TaskId>,
+    known: &mut HashMap<TaskId, KnownTask>,
+) -> Result<(), LoadError> {
+    let names: Vec<String> = used.iter().map(|id| StreamId::Task(*id).to_string()).collect();
+    let id_of = |name: String| match name.parse() {
+        Ok(StreamId::Task(id)) => Ok(id),
+        Ok(StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_)) | Err(_) => {
+            Err(corrupt(format!("a task's stream named `{name}`")))
+        }
+    };
+    let sql = format!(
+        "SELECT s.name, e.kind, e.version, e.payload FROM streams s \
+         JOIN events e ON e.stream_id = s.id AND e.seq = 1 WHERE {}",
+        conn.dialect().any_text("s.name", 1)
+    );
+    for mut row in conn.rows(&sql, vec![Arg::Texts(names.clone())]).await? {
+        let (id, kind, payload) = (id_of(row.text(0)?)?, row.text(1)?, row.text(3)?);
+        let version = u16::try_from(row.int(2)?).map_err(|_| corrupt(format!("the version of task {id}")))?;
+        known.insert(id, KnownTask::submitted(&kind, version, &payload)?);
+    }
+    let sql = format!(
+        "SELECT name, title, queue, batch_name, dedup_key, batch FROM archived_streams WHERE {}",
+        conn.dialect().any_text("name", 1)
+    );
+    for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
+        let id = id_of(row.text(0)?)?;
+        known.insert(id, KnownTask::archived(&mut row)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! How writers, readers and listeners reach the server, and how they leave one that takes no writes any more.
+//!
+//! After a failover the old primary comes back read-only, or as a standby, and connections made before stay with it for
+//! ever: reads are old, writes fail. So each new connection of a writer is checked once, and as soon as a writer meets a
+//! read-only server, all connections that are older are closed; a new one goes wherever the address leads by then.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sqlx::{
+    ConnectOptions as _, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::sync::Notify;
+
+use crate::store::{
+    StoreError,
+    conn::{Conn, Db, Dialect, Through},
+    fault::store_error,
+};
+
+/// Locks no row and changes nothing, and a server that takes no writes refuses it as a write.
+const WRITE_PROBE: &str = "SELECT 1 FROM meta WHERE false FOR UPDATE";
+
+/// A writer meets a read-only server at each of its tries; other connections are replaced no more often than this.
+const REPLACE_EVERY: Duration = Duration::from_secs(1);
+
+/// When a writer last met a server that takes no writes.
+#[derive(Debug, Default)]
+pub(super) struct FailoverWatch {
+    seen_at: Mutex<Option<Instant>>,
+    changed: Notify,
+}
+
+impl FailoverWatch {
+    /// A writer met a read-only server.
+    pub(super) fn note(&self) {
+        let mut seen_at = self.seen_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen_at.is_some_and(|at| at.elapsed() < REPLACE_EVERY) {
+            return;
+        }
+        if seen_at.is_none() {
+            tracing::warn!(
+                "the database takes no writes; docket connects again until the address leads to the primary"
+            );
+        }
+        *seen_at = Some(Instant::now());
+        drop(seen_at);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether a connection of this age was made before the server was last seen read-only.
+    fn is_outdated(&self, age: Duration) -> bool {
+        let seen_at = self.seen_at.lock().unwrap_or_else(PoisonError::into_inner);
+        seen_at.is_some_and(|at| age >= at.elapsed())
+    }
+
+    /// Waits until a connection that is held has to be replaced.
+    pub(super) async fn wait(&self) {
+        self.changed.notified().await;
+    }
+}
+
+/// The way of writers to the server.
+#[derive(Debug, Clone)]
+pub(super) struct ServerLink {
+    options: PgConnectOptions,
+    pub(super) through: Through,
+    pub(super) failover: Arc<FailoverWatch>,
+}
+
+impl ServerLink {
+    pub(super) fn new(options: PgConnectOptions, through: Through) -> Self {
+        Self { options, through, failover: Arc::default() }
+    }
+
+    /// A new connection to a server that takes writes.
+    pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut conn = self.options.connect().await?;
+        probe(&mut conn, self.through).await?;
+        Ok(conn)
+    }
+
+    /// Connections for reading, which follow the writers to another server.
+    pub(super) async fn readers(
+        &self,
+        pool: PgPoolOptions,
+        options: PgConnectOptions,
+    ) -> Result<PgPool, sqlx::Error> {
+        let failover = Arc::clone(&self.failover);
+        let pool = pool.before_acquire(move |_, meta| {
+            let is_current = !failover.is_outdated(meta.age);
+            Box::pin(async move { Ok(is_current) })
+        });
+        pool.connect_with(options).await
+    }
+}
+
+async fn probe(conn: &mut PgConnection, through: Through) -> Result<(), sqlx::Error> {
+    Conn::Postgres(conn, through).rows_alone(WRITE_PROBE, Vec::new()).await.map(drop)
+}
+
+/// Checks that the server takes writes now.
+pub(in crate::store) async fn check_writable(db: &Db) -> Result<(), StoreError> {
+    let Db::Postgres { pool, through } = db else { return Ok(()) };
+    let probed = async {
+        let mut conn = pool.acquire().await?;
+        let probed = probe(&mut conn, *through).await;
+        if probed.is_err() {
+            // It may be within a transaction that failed.
+            drop(conn.detach());
+        }
+        probed
+    };
+    probed.await.map_err(|source| store_error(Dialect::Postgres, "checking that it takes writes", source))
+}
