@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     bootstrap::Bootstrap,
-    client::{Client, Lineage, patiently},
+    client::{Client, Lineage, patiently, patiently_without_room},
     engine::{Allowance, allowances, delegates, not_for_pieces},
     progress::ProgressNote,
     tools::{self, Delegate, ToolOutcome},
@@ -150,8 +150,9 @@ impl Driver {
                 if bytes.len() > INLINE_BLOBS_BYTES_MAX {
                     let deadline = Instant::now() + self.journal.patience;
                     let bytes = bytes::Bytes::from(bytes);
+                    let client = &self.journal.client;
                     let put =
-                        patiently(deadline, || self.journal.client.put_all(vec![(blob, bytes.clone())]));
+                        patiently_without_room(deadline, || client.put_all(vec![(blob, bytes.clone())]));
                     put.await.map_err(of_client)?;
                 } else {
                     blobs.push(upload(blob, &bytes::Bytes::from(bytes)));

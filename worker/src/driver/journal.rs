@@ -42,8 +42,9 @@ pub enum JournalError {
     /// The lease is no more: another worker may have the run. Nothing more may be written.
     #[error("the lease is no more ({})", .0.detail)]
     LeaseLost(Box<Problem>),
-    /// The coordinator cannot be reached, or its store has no room, for longer than the lease lasts.
-    #[error("the coordinator could not be reached, or had no room, before the lease's hard deadline")]
+    /// For longer than the lease lasts, the coordinator could not be reached or could not take an append: its
+    /// store is away or full, or too many requests come. Nothing of it is the run's fault.
+    #[error("the coordinator could not take an append before the lease's hard deadline")]
     Unreachable(#[source] ClientError),
     /// The coordinator refuses the append for another reason.
     #[error("the coordinator refuses an append: {}", .0.detail)]
@@ -293,10 +294,27 @@ impl Journal {
                 Ok(None)
             }
             Err(ClientError::Refused(problem)) => match problem.code {
-                ProblemCode::InvalidRequest | ProblemCode::TooLarge | ProblemCode::WrongState => {
-                    Ok(Some(problem))
-                }
-                _ => Err(of_problem(problem)),
+                ProblemCode::InvalidRequest
+                | ProblemCode::IdTaken
+                | ProblemCode::TooLarge
+                | ProblemCode::WrongState => Ok(Some(problem)),
+                ProblemCode::Unauthorized
+                | ProblemCode::Forbidden
+                | ProblemCode::NotFound
+                | ProblemCode::Ambiguous
+                | ProblemCode::WrongSeq
+                | ProblemCode::Fenced
+                | ProblemCode::LeaseExpired
+                | ProblemCode::Ended
+                | ProblemCode::BlobMissing
+                | ProblemCode::BlobMismatch
+                | ProblemCode::MethodNotAllowed
+                | ProblemCode::UnsupportedMedia
+                | ProblemCode::TooMany
+                | ProblemCode::Unavailable
+                | ProblemCode::StorageFull
+                | ProblemCode::Corrupt
+                | ProblemCode::Internal => Err(of_problem(problem)),
             },
             Err(error) => Err(JournalError::Unreachable(error)),
         }
@@ -347,15 +365,13 @@ impl Journal {
     }
 
     fn refused(&mut self, problem: Box<Problem>) -> Result<(), JournalError> {
-        match problem.code {
-            ProblemCode::WrongSeq if !problem.missing.is_empty() => {
-                for event in &problem.missing {
-                    self.state.apply_envelope(event)?;
-                }
-                Ok(())
-            }
-            _ => Err(of_problem(problem)),
+        if problem.code != ProblemCode::WrongSeq || problem.missing.is_empty() {
+            return Err(of_problem(problem));
         }
+        for event in &problem.missing {
+            self.state.apply_envelope(event)?;
+        }
+        Ok(())
     }
 }
 
@@ -366,14 +382,30 @@ pub(super) fn of_client(error: ClientError) -> JournalError {
     }
 }
 
+/// What a refusal means for the run. The caller has waited for what passes by itself.
 fn of_problem(problem: Box<Problem>) -> JournalError {
     match problem.code {
-        // It was waited for. The run did nothing wrong: whoever has it next goes on where the log ends.
-        ProblemCode::StorageFull => JournalError::Unreachable(ClientError::Refused(problem)),
+        // The run did nothing wrong: the next worker continues where the log ends.
+        ProblemCode::Unavailable | ProblemCode::TooMany | ProblemCode::StorageFull => {
+            JournalError::Unreachable(ClientError::Refused(problem))
+        }
         ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
             JournalError::LeaseLost(problem)
         }
-        _ => JournalError::Refused(problem),
+        ProblemCode::InvalidRequest
+        | ProblemCode::Forbidden
+        | ProblemCode::NotFound
+        | ProblemCode::Ambiguous
+        | ProblemCode::IdTaken
+        | ProblemCode::WrongState
+        | ProblemCode::WrongSeq
+        | ProblemCode::BlobMissing
+        | ProblemCode::BlobMismatch
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::UnsupportedMedia
+        | ProblemCode::TooLarge
+        | ProblemCode::Corrupt
+        | ProblemCode::Internal => JournalError::Refused(problem),
     }
 }
 
@@ -498,6 +530,19 @@ mod tests {
         };
         out.snapshot(Turn(1), delta);
         assert_eq!(out.events.len(), 1);
+    }
+
+    /// A refusal that says nothing about the run gives it back; no such refusal may end it as failed.
+    #[test]
+    fn trouble_of_the_coordinator_gives_the_run_back() {
+        use ProblemCode::{Ended, Fenced, LeaseExpired, StorageFull, TooMany, Unauthorized, Unavailable};
+        for code in ProblemCode::ALL {
+            let error = of_client(ClientError::Refused(Box::new(code.problem("no"))));
+            let passes = [Unavailable, TooMany, StorageFull].contains(&code);
+            let lost = [Ended, Fenced, LeaseExpired, Unauthorized].contains(&code);
+            assert_eq!(matches!(error, JournalError::Unreachable(_)), passes, "{code:?}");
+            assert_eq!(matches!(error, JournalError::LeaseLost(_)), lost, "{code:?}");
+        }
     }
 
     /// Answers which blobs are missing (all but one), and counts those that are stored.

@@ -14,7 +14,7 @@ use super::{
     turn::{Driver, DriverError, RECORD_AT_MOST},
 };
 use crate::{
-    client::patiently,
+    client::patiently_without_room,
     engine::ModelCall,
     model::{Provider, Rendered},
     progress::ProgressNote,
@@ -77,7 +77,7 @@ impl Driver {
             progress.at_most(RECORD_AT_MOST);
             let deadline = Instant::now() + self.journal.patience;
             let (client, run) = (&self.journal.client, self.journal.run);
-            let asked = patiently(deadline, || client.permit(run, &request)).await;
+            let asked = patiently_without_room(deadline, || client.permit(run, &request)).await;
             let permit = asked.map_err(of_client)?;
             let wait = Duration::from_millis(permit.wait_ms);
             progress.at_most(wait);

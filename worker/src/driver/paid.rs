@@ -19,7 +19,7 @@ use super::{
     turn::DriverError,
 };
 use crate::{
-    client::{Client, patiently},
+    client::{Client, patiently_without_room},
     engine::{ModelCall, most},
     model::Provider,
 };
@@ -62,7 +62,7 @@ impl Purse {
         let provider = Provider::of(&call.model).map_or("", Provider::key_name).to_owned();
         let request = PermitRequest { provider, tokens: 0, correction: 0, call: Some(cost) };
         let deadline = Instant::now() + self.patience;
-        let asked = patiently(deadline, || self.client.permit(self.run, &request)).await;
+        let asked = patiently_without_room(deadline, || self.client.permit(self.run, &request)).await;
         let permit = asked.map_err(of_client)?;
         Ok(match permit.over {
             // What no raise helps ends this run, and no other of its batch.
