@@ -21,6 +21,7 @@ mod conformance;
 mod coordinators;
 mod crash;
 mod dashboard;
+mod database_outages;
 mod delegate;
 mod delegate_roles;
 mod delivery;
