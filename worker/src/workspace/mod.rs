@@ -22,6 +22,7 @@ mod deliver;
 mod dot_git;
 mod git;
 mod handles;
+mod hidden_repository;
 mod ignored;
 mod index;
 mod materialize;
@@ -35,6 +36,7 @@ mod reach;
 mod restore;
 mod snapshot;
 mod source;
+mod submodules;
 #[cfg(test)]
 mod tests;
 mod three_way;
