@@ -179,6 +179,7 @@ fn of_base(base: &Base, named: &mut Vec<Named>) {
     named.push(Named { blob: base.manifest, named_as: NamedAs::Manifest { packed } });
     if let Some(git) = &base.git {
         let parts = git.pack.iter().chain([&git.pack_index, &git.index]).chain(&git.recent);
+        let parts = parts.chain(git.submodules.iter().filter_map(|module| module.index.as_ref()));
         parts.for_each(|blob| part(*blob, named));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     content::{BlobRef, WorkPath},
@@ -34,6 +34,15 @@ impl EntryKind {
         }
     }
 
+    /// Whether git itself would write a thing of this kind with this mode.
+    const fn is_git_mode(self, mode: u32) -> bool {
+        match self {
+            Self::File => matches!(mode, 0o644 | 0o755),
+            Self::Symlink => mode == 0,
+            Self::Dir => mode == DIR_MODE_IMPLIED,
+        }
+    }
+
     const fn from_tag(tag: u8) -> Option<Self> {
         match tag {
             b'f' => Some(Self::File),
@@ -44,12 +53,29 @@ impl EntryKind {
     }
 }
 
+/// The mode bits that a snapshot records: read, write and execute. Set-user-id, set-group-id and sticky bits are left
+/// out, because a recorded tree is written by whoever looks at it, root included.
+pub const PERMISSION_BITS: u32 = 0o777;
+
+fn permission_bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let mode = u32::deserialize(from)?;
+    if mode & !PERMISSION_BITS == 0 {
+        return Ok(mode);
+    }
+    Err(D::Error::custom(format!(
+        "the mode {mode:04o} has bits beyond 0777; a snapshot holds permission bits only"
+    )))
+}
+
 /// One path's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// File, link or folder.
     pub kind: EntryKind,
-    /// Permission bits (`0o7777` mask). 0 for links.
+    /// Permission bits within [`PERMISSION_BITS`]; 0 for links. Reading an entry with any other bit fails: a log, a
+    /// request or an archive that names one is refused before a file system sees it.
+    #[serde(deserialize_with = "permission_bits")]
+    #[schemars(range(max = 511))]
     pub mode: u32,
     /// Size in bytes; of the target for a link, 0 for a folder.
     pub size: u64,
@@ -121,6 +147,22 @@ pub struct GitBase {
     /// The last commits, in lines of text, as far as their history was at hand. Not in logs that lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<BlobRef>,
+    /// The commit's submodules in byte order of their paths, those in submodules included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub submodules: Vec<Submodule>,
+}
+
+/// A submodule of a base: another repository's commit, which a result of the task never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Submodule {
+    /// Its folder.
+    pub path: WorkPath,
+    /// The commit of it that belongs there, in hexadecimal.
+    pub commit: String,
+    /// Git's index of that commit; its objects are in the base's pack. `None` where the submitting machine did not have
+    /// them: the folder is then empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<BlobRef>,
 }
 
 /// A whole tree, path by path.
@@ -163,7 +205,8 @@ impl Manifest {
     /// Reads what [`Manifest::encode`] wrote.
     ///
     /// # Errors
-    /// [`ManifestError`] at the first entry that is cut, illegal or out of order.
+    /// [`ManifestError`] at the first entry that is cut, illegal or out of order, or whose mode no commit has: a base is
+    /// a commit's tree, so its files are 0644 or 0755 and its folders 0755.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         let fail = |at, what| ManifestError { at, what };
         let mut rest = bytes.strip_prefix(MANIFEST_MAGIC).ok_or(fail(0, "not a manifest"))?;
@@ -178,6 +221,9 @@ impl Manifest {
             let length = u32::from_le_bytes(head[45..49].try_into().expect("four bytes")) as usize;
             let (path, tail) = tail.split_at_checked(length).ok_or(fail(at, "cut path"))?;
             let path = WorkPath::new(path).ok_or(fail(at, "a path that leaves the workspace"))?;
+            if !kind.is_git_mode(mode) {
+                return Err(fail(at, "a mode that no commit has"));
+            }
             if entries.last_key_value().is_some_and(|(last, _)| *last >= path) {
                 return Err(fail(at, "paths out of order"));
             }
@@ -365,6 +411,30 @@ mod tests {
         for cut in 0..whole.len() {
             let entry_ends = [MANIFEST_MAGIC.len(), MANIFEST_MAGIC.len() + 52];
             assert_eq!(Manifest::decode(&whole[..cut]).is_ok(), entry_ends.contains(&cut), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_holds_modes_of_a_commit_only() {
+        let of = |kind, mode| Entry { kind, mode, size: 0, hash: BlobHash([0; 32]) };
+        for (kind, legal) in [
+            (EntryKind::File, &[0o644, 0o755][..]),
+            (EntryKind::Symlink, &[0][..]),
+            (EntryKind::Dir, &[0o755][..]),
+        ] {
+            for mode in (0..=0o7777).chain([0o100_644, 0o40755, u32::MAX]) {
+                let decoded = Manifest::decode(&manifest(&[("a", of(kind, mode))]).encode());
+                assert_eq!(decoded.is_ok(), legal.contains(&mode), "{kind:?} {mode:o}: {decoded:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_with_bits_beyond_permissions_is_not_read() {
+        for mode in (0..=0o7777).chain([0o100_644, u32::MAX]) {
+            let json = serde_json::to_string(&file(b"1", mode)).expect("serializes");
+            let read = serde_json::from_str::<Entry>(&json);
+            assert_eq!(read.is_ok(), mode <= PERMISSION_BITS, "{mode:o}: {read:?}");
         }
     }
 

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod driver;
 pub mod edit;
 pub mod engine;
+mod git_shape;
 pub mod lint;
 pub mod mcp;
 pub mod model;

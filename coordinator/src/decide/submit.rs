@@ -14,6 +14,11 @@ pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
 
 #[cfg(test)]
 mod tests {
+    use docket_schema::{
+        content::WorkPath,
+        task::{LINE_BYTES_MAX, REQUIRES_MAX, SETUP_LINES_MAX},
+    };
+
     use super::*;
     use crate::decide::table::spec;
 
@@ -22,6 +27,22 @@ mod tests {
         assert!(matches!(submit(spec(), "me"), Ok(TaskEvent::TaskSubmitted(_))));
         let bad = TaskSpec { title: String::new(), ..spec() };
         assert_eq!(submit(bad, "me").expect_err("empty title").field, "title");
+        let line = |bytes: usize| "x".repeat(bytes);
+        for (bad, field) in [
+            (TaskSpec { setup: vec![line(1); SETUP_LINES_MAX + 1], ..spec() }, "setup"),
+            (TaskSpec { setup: vec![line(LINE_BYTES_MAX + 1)], ..spec() }, "setup"),
+            (TaskSpec { setup: vec!["a\0b".to_owned()], ..spec() }, "setup"),
+            (TaskSpec { tests: Some(line(LINE_BYTES_MAX + 1)), ..spec() }, "tests"),
+            (
+                TaskSpec { requires: vec![WorkPath::new("a").expect("a path"); REQUIRES_MAX + 1], ..spec() },
+                "requires",
+            ),
+        ] {
+            assert_eq!(submit(bad, "me").expect_err(field).field, field);
+        }
+        let most =
+            TaskSpec { setup: vec![line(1); SETUP_LINES_MAX], tests: Some(line(LINE_BYTES_MAX)), ..spec() };
+        assert!(submit(most, "me").is_ok());
         let mut bad = spec();
         bad.model.base_url = Some("http://user:pw@h/v1".to_owned());
         assert_eq!(submit(bad, "me").expect_err("a password for the log").field, "model.base_url");

@@ -18,6 +18,7 @@ use docket_schema::{
 
 use super::{
     api::Api,
+    base_check::check_base,
     call::{Call, json},
     errors::{Refusal, error_chain},
     tasks,
@@ -58,6 +59,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
     schedule.spec = Box::new(
         tasks::checked_spec(*schedule.spec, &api.redactor).map_err(|unsound| unsound.at("schedule.spec"))?,
     );
+    let checked = check_base(&*api.store, &schedule.spec).await?;
+    checked.map_err(|unsound| unsound.at("schedule.spec"))?;
     let set = ScheduleSet { name: name.clone(), schedule, by: call.caller.name() };
     let decide = |known: &Schedules| match known.get(&name) {
         // Sent again.

@@ -16,6 +16,7 @@ use docket_schema::{
 
 use super::{
     api::Api,
+    base_check::check_base,
     call::{Call, json},
     commands,
     errors::Refusal,
@@ -39,6 +40,9 @@ pub(super) type Answered = Result<Response<Body>, Refusal>;
 pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     let request: SubmitRequest = call.json()?;
     let tasks = checked(request, &api.redactor)?;
+    for (n, task) in tasks.iter().enumerate() {
+        check_base(&*api.store, &task.spec).await?.map_err(|unsound| unsound.at(&format!("tasks[{n}]")))?;
+    }
     let (any_now, any_later) =
         (tasks.iter().any(|task| task.spec.run_at.is_none()), tasks.iter().any(|t| t.spec.run_at.is_some()));
     let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
@@ -114,7 +118,7 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
 /// A field of a task that breaks a rule.
 #[derive(Debug)]
 pub(crate) struct Unsound {
-    field: String,
+    pub(super) field: String,
     /// With the field's name.
     pub(crate) must: String,
 }

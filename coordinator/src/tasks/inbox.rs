@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Wakes, jittered};
 use crate::{
     clock::Clock,
-    http::{checked_spec, error_chain},
+    http::{check_base, checked_spec, error_chain},
     store::{InboxFound, InboxMove, InboxMoved, NewTask, Store, StoreError},
 };
 
@@ -165,10 +165,12 @@ async fn task_of(
         Ok(spec) => spec,
         Err(fault) => return Ok(Err(fault.to_string())),
     };
-    Ok(match checked_spec(spec, redactor) {
-        Ok(spec) => Ok(NewTask { id, spec, fork: None }),
-        Err(unsound) => Err(unsound.must),
-    })
+    let spec = match checked_spec(spec, redactor) {
+        Ok(spec) => spec,
+        Err(unsound) => return Ok(Err(unsound.must)),
+    };
+    let checked = check_base(store, &spec).await?.map_err(|unsound| unsound.must);
+    Ok(checked.map(|()| NewTask { id, spec, fork: None }))
 }
 
 fn submitter(row: &InboxRow, redactor: &Redactor) -> String {

@@ -87,6 +87,7 @@ fn log() -> Log {
             index: log.blob(b"DIRC\x1b"),
             source: "/src".into(),
             recent: None,
+            submodules: Vec::new(),
         }),
     };
     let spec = serde_json::json!({ "title": "t", "text": "x", "base": base, "model": model() });

@@ -27,6 +27,16 @@ pub const DEDUP_KEY_BYTES_MAX: usize = 256;
 pub const ENGINE_BYTES_MAX: usize = 64;
 /// Longest name of a branch, in bytes: its parts are names of files.
 const BRANCH_BYTES_MAX: usize = 240;
+/// Most setup lines: more belong into a script of the repository.
+pub const SETUP_LINES_MAX: usize = 100;
+/// Longest setup line, or line of tests, in bytes: as long as what a model may run.
+pub const LINE_BYTES_MAX: usize = 32 * 1024;
+/// Most paths that must exist at the end.
+pub const REQUIRES_MAX: usize = 1000;
+/// Most parts of a base's pack: one event names them all. At some 2 MiB each this is a commit of 20 GiB.
+pub const PACK_PARTS_MAX: usize = 10_000;
+/// Most submodules of a base.
+pub const SUBMODULES_MAX: usize = 10_000;
 /// Priorities lie within ± this.
 pub const PRIORITY_MAX: i16 = 1000;
 /// Most runs of a task that may fail.
@@ -186,6 +196,7 @@ impl TaskSpec {
             return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
         }
         self.settings.check()?;
+        self.check_lists()?;
         check_roles(&self.roles)?;
         self.conditions.check()
     }
@@ -203,6 +214,35 @@ impl TaskSpec {
         }
         if self.backoff.max_ms > BACKOFF_MS_MAX {
             return fail("backoff.max_ms", "at most 2592000000 (30 days)");
+        }
+        Ok(())
+    }
+
+    /// Every list has a length at most: it is recorded, sent to workers and shown.
+    fn check_lists(&self) -> Result<(), FieldError> {
+        let fail = |field, must| Err(FieldError { field, must });
+        if self.setup.len() > SETUP_LINES_MAX {
+            return fail("setup", "at most 100 lines; put more into a script of the repository");
+        }
+        let is_long = |line: &String| line.len() > LINE_BYTES_MAX || line.contains('\0');
+        if self.setup.iter().any(is_long) {
+            return fail("setup", "lines of at most 32768 bytes without NUL");
+        }
+        if self.tests.as_ref().is_some_and(is_long) {
+            return fail("tests", "at most 32768 bytes without NUL");
+        }
+        if self.requires.len() > REQUIRES_MAX {
+            return fail("requires", "at most 1000 paths");
+        }
+        let Some(git) = &self.base.git else { return Ok(()) };
+        if git.pack.len() > PACK_PARTS_MAX {
+            return fail("base.git.pack", "at most 10000 parts");
+        }
+        if git.submodules.len() > SUBMODULES_MAX {
+            return fail("base.git.submodules", "at most 10000 submodules");
+        }
+        if !git.submodules.is_sorted_by(|a, b| a.path < b.path) {
+            return fail("base.git.submodules", "in byte order of their paths, each once");
         }
         Ok(())
     }

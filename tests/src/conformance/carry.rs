@@ -31,7 +31,7 @@ const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// The bytes of the blob that every task's base names.
-const BASE: &[u8] = b"an empty tree";
+const BASE: &[u8] = b"docket-manifest-1\n";
 
 /// Another installation, on SQLite whatever the case's own store is.
 async fn elsewhere() -> World {

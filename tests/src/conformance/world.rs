@@ -27,7 +27,7 @@ use uuid::Uuid;
 use super::Database;
 
 /// Bytes of the blob that every task's base names.
-pub const BASE: &[u8] = b"an empty tree";
+pub const BASE: &[u8] = b"docket-manifest-1\n";
 
 /// How long leases last here.
 pub const LEASE_MS: u64 = 30_000;

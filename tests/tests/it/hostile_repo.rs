@@ -3,8 +3,11 @@
 //!
 //! Each trap has its control: git itself, run in a copy that is thrown away, steps into it.
 
+mod hidden;
+mod modes;
 mod reach;
 mod scene;
+mod submodules;
 mod trees;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _};

@@ -41,6 +41,7 @@ mod fork;
 mod fuzz;
 mod golden;
 mod hang;
+mod host_limits;
 mod hostile_repo;
 mod inbox;
 mod limits;

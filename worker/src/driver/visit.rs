@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    sandbox::{Sandbox, SandboxConfig},
+    sandbox::{Limits, Sandbox, SandboxConfig},
     workspace::{self, Blobs, Workspace},
 };
 
@@ -36,6 +36,8 @@ pub struct VisitPlace {
     pub cache: PathBuf,
     /// The walls.
     pub sandbox: SandboxChoice,
+    /// What commands may use together.
+    pub limits: Limits,
     /// Environment on top of a run's.
     pub env: Vec<(String, String)>,
 }
@@ -80,6 +82,7 @@ impl Visit {
         let mut config = SandboxConfig::new(backend(place.sandbox), &place.folder);
         config.readonly.extend(workspace.borrowed_objects());
         config.env = place.env;
+        config.limits = place.limits;
         let sandbox = Sandbox::prepare(config).await.map_err(|error| StartError::environment(&error))?;
         // As for a run that moves here: setup first, for the snapshots know better.
         setup(&spec.setup, &pins.settings, &SandboxRunner(sandbox.clone()), &Redactor::default()).await?;

@@ -255,8 +255,9 @@ impl Workbench {
         read_set: &BTreeMap<WorkPath, BlobHash>,
         tests: Option<&TestRunnerConfig>,
     ) -> ToolOutcome {
-        if let Some(text) = &tool.malformed {
-            return refusal(&tool.name, super::act::not_run(&tool.name, text));
+        let malformed = tool.malformed.as_ref().map(|text| super::act::not_run(&tool.name, text));
+        if let Some(text) = malformed.or_else(|| self.refuse_submodule(tool)) {
+            return refusal(&tool.name, text);
         }
         let context = ToolContext { call: Some(&tool.call), ..self.context(read_set, tests) };
         tools::execute(context, &tool.name, &tool.args).await
@@ -372,9 +373,7 @@ pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
 
 /// A tool error that the runtime says, not the tool.
 pub(super) fn refusal(tool: &str, text: String) -> ToolOutcome {
-    let signature = tools::error_signature(&format!("{tool}: {}", text.lines().next().unwrap_or_default()));
-    let facts = ToolFacts { error_signature: Some(signature), ..ToolFacts::default() };
-    ToolOutcome { content: text.into_bytes(), is_error: true, full: None, facts }
+    ToolOutcome::error(tool, text)
 }
 
 pub(super) struct Done {

@@ -9,6 +9,8 @@ mod glob;
 mod judge;
 mod load;
 mod network;
+#[cfg(test)]
+mod oracle_tests;
 mod pattern;
 mod sight;
 #[cfg(test)]

@@ -102,9 +102,15 @@ impl Cgroup {
     fn below(hierarchy: &Hierarchy, limits: Limits) -> io::Result<Self> {
         let (version, parents) = match hierarchy {
             Hierarchy::V1(folders) => {
-                let parents: Vec<PathBuf> = folders.iter().map(|(_, folder)| folder.join(PARENT)).collect();
-                for parent in &parents {
-                    make_folder(parent)?;
+                let mut parents = Vec::new();
+                for (controller, folder) in folders {
+                    let parent = folder.join(PARENT);
+                    match make_folder(&parent) {
+                        Ok(()) => parents.push(parent),
+                        // Processor time is shared out where it can be; nothing depends on it.
+                        Err(_) if *controller == WANTED => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 (Version::V1, parents)
             }
@@ -119,13 +125,25 @@ impl Cgroup {
             sweep(parent);
         }
         let name = name();
-        let made =
-            Self { version, folders: parents.iter().map(|parent| parent.join(&name)).collect(), limits };
-        for folder in &made.folders {
-            fs::create_dir(folder)?;
+        let mut made = Self { version, folders: Vec::new(), limits };
+        for (nth, parent) in parents.iter().enumerate() {
+            let folder = parent.join(&name);
+            match fs::create_dir(&folder) {
+                Ok(()) => made.folders.push(folder),
+                Err(_) if made.is_spare(nth) => {}
+                Err(error) => return Err(error),
+            }
         }
         made.bound()?;
         Ok(made)
+    }
+
+    /// Whether the layer does without the folder of this number: version 1's of [`WANTED`], behind those of [`NEEDED`].
+    const fn is_spare(&self, nth: usize) -> bool {
+        match self.version {
+            Version::V1 => nth >= NEEDED.len(),
+            Version::V2 => false,
+        }
     }
 
     fn bound(&self) -> io::Result<()> {
@@ -152,7 +170,12 @@ impl Cgroup {
 
     /// Puts a process, which has no child yet, into the group.
     pub(super) fn adopt(&self, pid: u32) -> io::Result<()> {
-        self.folders.iter().try_for_each(|folder| write(&folder.join("cgroup.procs"), pid.into()))
+        self.folders.iter().enumerate().try_for_each(|(nth, folder)| {
+            match write(&folder.join("cgroup.procs"), pid.into()) {
+                Err(_) if self.is_spare(nth) => Ok(()),
+                done => done,
+            }
+        })
     }
 
     /// Space of files on the file system `device` that the group's processes hold open and that have no name any more,
@@ -455,6 +478,39 @@ mod tests {
         fs::write(top.path().join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let group = Cgroup::below(&both(other.path(), top.path()), limits()).unwrap();
         assert!(group.folders[0].starts_with(top.path().join(PARENT)));
+    }
+
+    /// Plain folders in place of a kernel's: what cannot be written there is a file where a folder should be, which not
+    /// even root can write into.
+    #[test]
+    fn version_one_does_without_processor_time_and_not_without_memory() {
+        for (closed, is_made) in [("cpu", true), ("memory", false), ("pids", false)] {
+            for below_parent in [false, true] {
+                let dir = tempfile::tempdir().unwrap();
+                let folders =
+                    ["memory", "pids", "cpu"].map(|controller| (controller, dir.path().join(controller)));
+                for (controller, folder) in &folders {
+                    match (*controller == closed, below_parent) {
+                        (false, _) => fs::create_dir(folder).unwrap(),
+                        (true, false) => fs::write(folder, "").unwrap(),
+                        (true, true) => {
+                            fs::create_dir(folder).unwrap();
+                            fs::write(folder.join(PARENT), "").unwrap();
+                        }
+                    }
+                }
+                let made = Cgroup::below(&Hierarchy::V1(folders.into()), limits());
+                assert_eq!(made.is_ok(), is_made, "{closed} {below_parent}: {made:?}");
+                if let Ok(group) = made {
+                    group.adopt(process::id()).unwrap();
+                    for folder in &group.folders {
+                        let procs = fs::read_to_string(folder.join("cgroup.procs")).unwrap();
+                        assert_eq!(procs, process::id().to_string());
+                    }
+                    assert_eq!(group.folders.len(), 2);
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use std::{fs, io, os::unix::process::CommandExt as _, path::PathBuf, process::Stdio, sync::OnceLock};
 
-use nix::unistd::geteuid;
+use nix::{
+    sys::resource::{Resource, getrlimit},
+    unistd::geteuid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     cgroup,
     config::InitProgram,
-    init::{PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
-    limits::Limits,
+    init::{FILE_BYTES_MAX, FILES_OPEN_MAX, PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
+    limits::{self, Limits},
     plan::{Backend, Plan},
 };
 
@@ -112,6 +115,9 @@ pub struct HostReport {
     pub landlock_abi: i64,
     /// Whether docket is root here; commands get [`workspace_owner`] then.
     pub root: bool,
+    /// Limits of this process that are lower than those a sandbox sets, in words: commands have the lower ones.
+    #[serde(default)]
+    pub lower_limits: Vec<String>,
 }
 
 impl HostReport {
@@ -218,7 +224,30 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
     layers.push(LayerState { layer: Layer::Seccomp, missing_because: seccomp });
     layers.push(LayerState { layer: Layer::Rlimits, missing_because: None });
     layers.push(LayerState { layer: Layer::Cgroup, missing_because: cgroup::available().err() });
-    HostReport { layers, bubblewrap: bubblewrap(), landlock_abi: abi.unwrap_or(0), root: geteuid().is_root() }
+    HostReport {
+        layers,
+        bubblewrap: bubblewrap(),
+        landlock_abi: abi.unwrap_or(0),
+        root: geteuid().is_root(),
+        lower_limits: lower_limits(),
+    }
+}
+
+/// Hard limits of this process below those that a sandbox sets for each command. It cannot raise them.
+fn lower_limits() -> Vec<String> {
+    let processes = limits::of_this_host().processes;
+    let wanted = [
+        (Resource::RLIMIT_NOFILE, FILES_OPEN_MAX, "open files", "ulimit -Hn, LimitNOFILE="),
+        (Resource::RLIMIT_NPROC, processes, "processes", "ulimit -Hu, LimitNPROC="),
+        (Resource::RLIMIT_FSIZE, FILE_BYTES_MAX, "bytes of one file", "ulimit -Hf, LimitFSIZE="),
+    ];
+    let lower = wanted.into_iter().filter_map(|(resource, wanted, what, how)| {
+        let (_, hard) = getrlimit(resource).ok()?;
+        (hard < wanted).then(|| {
+            format!("commands may have {hard} {what}, where {wanted} are usual: this process has no higher limit ({how})")
+        })
+    });
+    lower.collect()
 }
 
 fn namespace(layer: Layer, asked: &Result<ProbeAnswer, String>) -> Option<String> {

@@ -13,7 +13,8 @@ use docket_schema::{
 use crate::policy::Sight;
 
 use super::{
-    base_view::BaseView, memory::Memory, runner::Runner, signature::error_signature, whole::WholeOutputs,
+    base_view::BaseView, memory::Memory, output::visible, runner::Runner, signature::error_signature,
+    whole::WholeOutputs,
 };
 
 /// The hash of each file as this run last read or wrote it.
@@ -124,9 +125,11 @@ impl ToolOutcome {
         Self { content: text.into().into_bytes(), ..Self::default() }
     }
 
-    /// A refusal or failure of tool `name`.
+    /// A refusal or failure of tool `name`. What it quotes of a call or a file may hold characters that hide or
+    /// overwrite others, on a person's terminal as well: they are written as `\\u{…}`.
     pub(crate) fn error(name: &str, text: impl Into<String>) -> Self {
-        let text = text.into();
+        let text: String = text.into();
+        let text = text.split('\n').map(visible).collect::<Vec<_>>().join("\n");
         let facts = ToolFacts {
             error_signature: Some(error_signature(&format!("{name}: {}", text.lines().next().unwrap_or("")))),
             ..ToolFacts::default()

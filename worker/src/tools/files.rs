@@ -3,12 +3,15 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use crate::sandbox::WORKSPACE_INSIDE;
+use crate::{
+    git_shape::{GitEntry, GitName, GitShape},
+    sandbox::WORKSPACE_INSIDE,
+};
 use cap_std::fs::{
     Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
     Permissions, PermissionsExt as _,
 };
-use docket_schema::{content::WorkPath, ids::BlobHash};
+use docket_schema::{content::WorkPath, ids::BlobHash, snapshot::PERMISSION_BITS};
 use nix::{
     fcntl::OFlag,
     unistd::{Gid, Uid, fchown},
@@ -51,6 +54,11 @@ pub(super) enum FileError {
         "`{0}` is protected and cannot be written by file tools: git's own folder and docket's settings are a person's"
     )]
     Protected(WorkPath),
+    #[error(
+        "`{0}` is protected and cannot be written by file tools: with it git would take its folder for a repository, \
+         and run what is configured there, for a person who uses git in it; choose another name or folder"
+    )]
+    Repository(WorkPath),
     #[error("the workspace cannot be opened")]
     Root(#[source] io::Error),
     #[error(
@@ -213,7 +221,7 @@ pub(super) fn load_opened(file: File, meta: &Metadata, path: &WorkPath) -> Resul
         return Err(FileError::TooLarge(path.clone(), bytes.len() as u64));
     }
     let hash = BlobHash::of(&bytes);
-    Ok(Loaded { bytes, hash, mode: meta.mode() & 0o7777, links: meta.nlink() })
+    Ok(Loaded { bytes, hash, mode: meta.mode() & PERMISSION_BITS, links: meta.nlink() })
 }
 
 /// Replaces the bytes of a file that was loaded; its mode stays.
@@ -286,7 +294,50 @@ pub(super) fn parent(
     if is_protected(path) {
         return Err(FileError::Protected(path.clone()));
     }
+    if makes_repository(root, path).map_err(|error| FileError::io(path, error))? {
+        return Err(FileError::Repository(path.clone()));
+    }
     folder_of(root, path, parents)
+}
+
+/// Whether git, run by a person in a folder on the way to `path`, would take that folder for a repository and obey what
+/// is written there. Commands are checked for the same after they ended, see [`sandbox`](crate::sandbox).
+fn makes_repository(root: &Dir, path: &WorkPath) -> io::Result<bool> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlag::O_NOFOLLOW.bits() | OFlag::O_DIRECTORY.bits());
+    let mut dir = root.try_clone()?;
+    let mut parts = path.parts().peekable();
+    while let Some(part) = parts.next() {
+        let entry = if parts.peek().is_some() { GitEntry::Folder } else { GitEntry::Other };
+        if let Some(name) = GitName::of(part) {
+            let before = shape_of(&dir)?;
+            let mut after = before;
+            after.add(name, entry);
+            if after.obeys(name, entry) || (after.is_armed() && !before.is_armed()) {
+                return Ok(true);
+            }
+        }
+        // Where the folder is not there yet, everything below is new. What is no folder is refused by the caller.
+        match dir.open_with(std::ffi::OsStr::from_bytes(part), &options) {
+            Ok(below) => dir = Dir::from_std_file(below.into_std()),
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+fn shape_of(dir: &Dir) -> io::Result<GitShape> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut shape = GitShape::default();
+    for entry in dir.entries()? {
+        let entry = entry?;
+        if let Some(name) = GitName::of(entry.file_name().as_bytes()) {
+            let is_folder = entry.file_type()?.is_dir();
+            shape.add(name, if is_folder { GitEntry::Folder } else { GitEntry::Other });
+        }
+    }
+    Ok(shape)
 }
 
 /// The same, whatever its name.
@@ -333,7 +384,6 @@ fn write_temporary(dir: &Dir, path: &WorkPath, bytes: &[u8], mode: u32) -> Resul
     let mut file = dir.open_with(&name, &options).map_err(fail)?;
     let written = file
         .write_all(bytes)
-        // Before the mode, for a change of owner clears the set-id bits.
         .and_then(|()| give_to_owner_of(dir, &file))
         .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all());

@@ -37,6 +37,45 @@ fn call(mut w: Workspace, name: &'static str, args: Value) -> (Workspace, ToolOu
     answer.recv_timeout(CALL_TIMEOUT).unwrap_or_else(|_| panic!("{name} hangs"))
 }
 
+/// A path comes back in an error as it was given, and an error is read on terminals.
+#[test]
+fn no_error_passes_on_characters_that_hide_or_overwrite_others() {
+    let evil = "a\u{1b}[2J\u{7}\r\u{202e}b\u{9b}c";
+    let mut w = Workspace::new(&[("there", "x\n"), ("folder/x", "")]);
+    std::fs::write(w.path(evil), "x\n").expect("written");
+    let missing = format!("{evil}/missing");
+    let edits = json!([{"search": evil, "replace": "b"}]);
+    for (name, args) in [
+        ("read_file", json!({"path": missing})),
+        ("read_file", json!({"path": "there", "start_line": 99, (evil): 1})),
+        ("edit_file", json!({"path": missing, "edits": edits})),
+        ("edit_file", json!({"path": "there", "edits": edits})),
+        ("create_file", json!({"path": missing, "content": "x"})),
+        ("create_file", json!({"path": evil, "content": "x"})),
+        ("write_file", json!({"path": missing, "content": "x"})),
+        ("append_file", json!({"path": missing, "content": "x"})),
+        ("copy_file", json!({"from": missing, "to": "z"})),
+        ("copy_file", json!({"from": "there", "to": evil})),
+        ("move_file", json!({"from": missing, "to": "z"})),
+        ("move_file", json!({"from": "there", "to": evil})),
+        ("delete_file", json!({"path": missing})),
+        ("make_folder", json!({"path": evil})),
+        ("stat_file", json!({"path": missing})),
+        ("list_files", json!({"path": missing})),
+        ("search_codebase", json!({"pattern": format!("({evil}")})),
+        ("run_tests", json!({"path": missing})),
+        ("git_show", json!({"rev": evil})),
+        ("git_checkout", json!({"paths": [missing]})),
+        ("read_output", json!({"call": evil})),
+        (evil, json!({})),
+    ] {
+        let out = w.call(name, args);
+        let text = out.text().into_owned();
+        let hides = |c: char| c != '\n' && c != '\t' && (c.is_control() || c == '\u{202e}');
+        assert!(!text.contains(hides), "{name:?}: {text:?}");
+    }
+}
+
 #[test]
 fn what_never_ends_is_refused_at_once() {
     let mut w = Workspace::new(&[("a.txt", "needle\n"), ("d/b.txt", "needle\n")]);

@@ -1,6 +1,8 @@
 //! A shell line taken apart, well enough to label it. Labels steer questions and recovery; they
 //! protect nothing: that is the sandbox's part.
 
+mod accounted;
+mod lookup;
 mod parse;
 mod wrap;
 

@@ -14,7 +14,7 @@ use std::{
 use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::BlobHash,
-    snapshot::{Base, Entry, EntryKind, GitBase, Manifest},
+    snapshot::{Base, Entry, EntryKind, GitBase, Manifest, Submodule},
 };
 
 use fastcdc::v2020::StreamCDC;
@@ -24,6 +24,7 @@ use super::{
     dot_git::is_dot_git,
     git::{GitCallError, GitDir, line},
     source::{DirtyTree, LocalRepo, Resolved, Source, Untracked, dirty_error},
+    submodules::FoundSubmodules,
 };
 
 /// A pack travels in parts of at most this size: small enough for one request body and one row of a
@@ -57,8 +58,10 @@ pub struct PinOptions {
 /// Something of the source that the base holds in another form than a person may expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PinNote {
-    /// A submodule: its folder is empty in the workspace.
+    /// A submodule whose commit is not on this machine: its folder is empty in the workspace.
     Submodule(WorkPath),
+    /// A submodule that is filled at its recorded commit; a task cannot change it.
+    FilledSubmodule(WorkPath),
     /// A Git LFS file: the workspace holds the pointer.
     LfsPointer(WorkPath),
     /// Uncommitted changes of this many paths are part of the base.
@@ -166,16 +169,17 @@ pub enum PinError {
 }
 
 /// One line of `ls-tree`.
-struct Listed {
-    mode: u32,
-    oid: String,
-    size: u64,
-    path: Vec<u8>,
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) mode: u32,
+    pub(super) oid: String,
+    pub(super) size: u64,
+    pub(super) path: Vec<u8>,
 }
 
 const MODE_TREE: u32 = 0o040_000;
 const MODE_LINK: u32 = 0o120_000;
-const MODE_GITLINK: u32 = 0o160_000;
+pub(super) const MODE_GITLINK: u32 = 0o160_000;
 const MODE_EXECUTABLE: u32 = 0o100_755;
 
 /// Pins `source`; every blob of the base goes into `sink`.
@@ -212,10 +216,13 @@ pub async fn pin(
             notes.push(PinNote::DirtyIncluded(dirty.len()));
         }
     }
-    let listed = list(&own, &resolved.commit).await?;
-    let manifest = read_manifest(&own, &listed, &mut notes).await?;
-    let git = pack(&own, &resolved, &listed, sink, &options.scratch).await?;
-    let git = GitBase { source: path.to_string_lossy().into_owned(), ..git };
+    let mut listed = list(&own, &resolved.commit).await?;
+    let modules = FoundSubmodules::find(&repo, &own, &listed, sink).await?;
+    listed.extend(modules.listed);
+    let manifest = read_manifest(&own, &listed, &modules.all, &mut notes).await?;
+    let git = pack(&own, &resolved, (&listed, &modules.roots), sink, &options.scratch).await?;
+    let source = path.to_string_lossy().into_owned();
+    let git = GitBase { source, submodules: modules.all, ..git };
     Ok(Pinned { base: finish(&manifest, Some(git), sink).await?, notes })
 }
 
@@ -265,7 +272,7 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
     Ok(line(own.run_env(&args, &person, Vec::new()).await?))
 }
 
-async fn list(own: &GitDir, commit: &str) -> Result<Vec<Listed>, PinError> {
+pub(super) async fn list(own: &GitDir, commit: &str) -> Result<Vec<Listed>, PinError> {
     let output = own.listing(commit).await?;
     let lines = output.split(|b| *b == 0).filter(|line| !line.is_empty());
     let listed: Option<Vec<Listed>> = lines.map(parse_listed).collect();
@@ -287,6 +294,7 @@ fn parse_listed(line: &[u8]) -> Option<Listed> {
 async fn read_manifest(
     own: &GitDir,
     listed: &[Listed],
+    modules: &[Submodule],
     notes: &mut Vec<PinNote>,
 ) -> Result<Manifest, PinError> {
     let mut manifest = Manifest::default();
@@ -300,15 +308,19 @@ async fn read_manifest(
             return Err(PinError::UnsafePath { path: path.to_string(), why });
         }
         match item.mode {
-            MODE_TREE => {}
-            // An empty folder is what git itself puts in the place of a submodule that was not fetched.
-            MODE_GITLINK => {
-                let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
-                notes.push(PinNote::Submodule(path.clone()));
-                manifest.entries.insert(path, entry);
-            }
+            MODE_TREE | MODE_GITLINK => {}
             _ => files.push((path, item)),
         }
+    }
+    for module in modules {
+        if module.index.is_some() {
+            notes.push(PinNote::FilledSubmodule(module.path.clone()));
+            continue;
+        }
+        // An empty folder is what git itself puts in the place of a submodule that was not fetched.
+        let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
+        notes.push(PinNote::Submodule(module.path.clone()));
+        manifest.entries.insert(module.path.clone(), entry);
     }
     let objects: Vec<_> = files.iter().map(|(_, item)| (item.oid.clone(), item.size)).collect();
     own.read_blobs(&objects, |at, bytes| {
@@ -343,7 +355,7 @@ pub(super) fn safe_path(bytes: &[u8]) -> Result<WorkPath, PinError> {
 async fn pack(
     own: &GitDir,
     resolved: &Resolved,
-    listed: &[Listed],
+    (listed, roots): (&[Listed], &[String]),
     sink: &mut impl BlobSink,
     scratch: &Path,
 ) -> Result<GitBase, PinError> {
@@ -351,6 +363,10 @@ async fn pack(
     let mut names = format!("{}\n{root}\n", resolved.commit).into_bytes();
     for item in listed.iter().filter(|item| item.mode != MODE_GITLINK) {
         names.extend_from_slice(item.oid.as_bytes());
+        names.push(b'\n');
+    }
+    for root in roots {
+        names.extend_from_slice(root.as_bytes());
         names.push(b'\n');
     }
     let prefix = own.path().join("base");
@@ -384,6 +400,7 @@ async fn pack(
         index: put_file(&index, sink).await?,
         source: String::new(),
         recent: recent(own, &resolved.commit, sink).await?,
+        submodules: Vec::new(),
     })
 }
 

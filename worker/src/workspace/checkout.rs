@@ -2,19 +2,23 @@
 //!
 //! A workspace of a run borrows the base's git objects from docket's cache; a folder handed to somebody must
 //! outlive that cache, so the objects are copied into it. Called by `docket checkout`. Invariants: the tree
-//! hash is proven before the answer; no git command runs in the folder and no link in it is followed.
+//! hash is proven before the answer; then every mode loses what the caller's umask takes away; no git command runs in
+//! the folder and no link in it is followed.
 
 use std::{
     fs::{self, File},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
     path::{Path, PathBuf},
 };
 
 use docket_schema::{
     content::WorkPath,
     ids::TreeHash,
-    snapshot::{Base, LeftOut},
+    snapshot::{Base, LeftOut, PERMISSION_BITS},
 };
 use nix::{
     errno::Errno,
@@ -24,7 +28,8 @@ use nix::{
 
 use super::{
     blobs::Blobs,
-    handles::{TreeWriter, open_folder, split, stat_child},
+    handles::{TreeWriter, open_folder, restrict_child, split, stat_child},
+    hidden_repository::HiddenRepositories,
     materialize::{MaterializeError, WorkspaceOptions, materialize},
     merge::{FOLDER_MODE, folder_entry},
     restore::{RestoreError, RestoreTarget, restore},
@@ -61,6 +66,15 @@ pub enum CheckoutError {
     /// What the run changed could not be laid over it.
     #[error("what the run changed could not be restored")]
     Restore(#[from] RestoreError),
+    /// The modes could not be set.
+    #[error("the modes of the files in {path} could not be set: check the permissions of its parent folder")]
+    Modes {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The objects of the base could not be copied.
     #[error("the commit's objects could not be copied into {path}: check the permissions and the free space")]
     Objects {
@@ -73,7 +87,8 @@ pub enum CheckoutError {
 }
 
 /// Makes `dir`, which must be empty or not there, the workspace as it was when `target` was recorded, with a
-/// `.git` that needs nothing outside. Blocks on the file system.
+/// `.git` that needs nothing outside. Modes are the recorded ones without what this process's umask takes away, as if
+/// the caller had unpacked the files. Nothing else may write in `dir` meanwhile. Blocks on the file system.
 ///
 /// # Errors
 /// [`CheckoutError`]; `dir` may then hold a part of the files.
@@ -84,18 +99,46 @@ pub async fn checkout(
     blobs: &impl Blobs,
     options: &WorkspaceOptions,
 ) -> Result<CheckedOut, CheckoutError> {
+    let modes = |source| CheckoutError::Modes { path: dir.to_owned(), source };
+    let allowed = allowed_permissions(dir).map_err(modes)?;
     let mut workspace = materialize(dir, base, blobs, options).await?;
     let restored = restore(&mut workspace, target, blobs).await?;
     own_objects(&workspace)
         .map_err(|source| CheckoutError::Objects { path: workspace.path.clone(), source })?;
+    restrict(&workspace, allowed).map_err(|errno| modes(errno.into()))?;
     let of_git = target.git_overlay.iter().chain(target.overlay);
-    let obeyed = of_git.filter(|(path, entry)| entry.is_some() && is_obeyed(path));
+    let hidden = HiddenRepositories::find(workspace.base_manifest(), &workspace.manifest());
+    let obeyed = of_git
+        .filter(|(path, entry)| entry.is_some_and(|entry| is_obeyed(path) || hidden.holds(path, &entry)));
     Ok(CheckedOut {
         tree: workspace.tree(),
         files: workspace.work.index.iter().filter(|(_, _, slot)| is_leaf(slot)).count(),
         missing: restored.missing,
         obeyed_by_git: obeyed.map(|(path, _)| path.clone()).collect(),
     })
+}
+
+/// The permissions that the umask leaves to a new folder in `dir`. The umask itself cannot be read without setting it
+/// for every thread of the process.
+fn allowed_permissions(dir: &Path) -> io::Result<u32> {
+    fs::create_dir_all(dir)?;
+    let probe = dir.join(".docket-umask");
+    fs::create_dir(&probe)?;
+    let made = fs::symlink_metadata(&probe);
+    fs::remove_dir(&probe)?;
+    Ok(made?.permissions().mode() & PERMISSION_BITS)
+}
+
+/// Takes from every file and folder what `allowed` does not hold, the deepest first: a folder may become unreadable.
+fn restrict(workspace: &Workspace, allowed: u32) -> nix::Result<()> {
+    let slots = workspace.work.index.iter().chain(workspace.git.index.iter());
+    let excess = slots.filter(|(_, _, slot)| slot.stat.permissions() & !allowed != 0);
+    let mut paths: Vec<(&[u8], &[u8])> = excess.map(|(folder, name, _)| (folder, name)).collect();
+    paths.sort_unstable_by(|a, b| b.cmp(a));
+    for (folder, name) in paths {
+        restrict_child(open_folder(workspace.root.as_fd(), folder)?.as_fd(), name, allowed)?;
+    }
+    Ok(())
 }
 
 fn is_leaf(slot: &super::index::Slot) -> bool {

@@ -24,7 +24,9 @@ use super::{
     dot_git::{is_dot_git, is_dot_gitmodules},
     git::{GitCallError, GitDir, ObjectFormat, line, look_at},
     handles::split,
+    hidden_repository::HiddenRepositories,
     onto::Wanted,
+    past::tree_of,
     source::LocalRepo,
 };
 
@@ -221,12 +223,23 @@ pub(super) fn is_refused_link(path: &WorkPath, entry: &Entry) -> bool {
     entry.kind == EntryKind::Symlink && is_dot_gitmodules(split(path.as_bytes()).1)
 }
 
-/// Splits off what a git tree cannot hold: folders without files, and git folders of nested repositories.
+/// Splits off what a git tree cannot hold (folders without files, git folders of nested repositories, files of
+/// submodules), and what would make git obey a folder of it.
 fn committable(overlay: &Changes, base: &BaseObjects) -> (Changes, Vec<WorkPath>) {
     let mut changes = Changes::new();
     let mut skipped = Vec::new();
+    let hidden = HiddenRepositories::find(&base.manifest, &tree_of(&base.manifest, overlay));
     for (path, entry) in overlay {
-        let nested = path.parts().any(is_dot_git) || entry.is_some_and(|entry| is_refused_link(path, &entry));
+        let refused = |entry: Entry| is_refused_link(path, &entry) || hidden.holds(path, &entry);
+        // The commit keeps naming the submodule's own commit, whatever became of its folder.
+        if base.submodule_of(path).is_some() {
+            let is_its_folder = entry.is_none_or(|entry| entry.kind == EntryKind::Dir);
+            if !is_its_folder || base.manifest.entries.get(path).is_some_and(|e| e.kind != EntryKind::Dir) {
+                skipped.push(path.clone());
+            }
+            continue;
+        }
+        let nested = path.parts().any(is_dot_git) || entry.is_some_and(refused);
         match entry {
             Some(_) if nested => skipped.push(path.clone()),
             // A file or link that a folder replaced is removed; a folder itself git does not record.
@@ -306,7 +319,7 @@ pub(super) fn index_info(
 }
 
 impl ResultCommit {
-    /// Paths that git cannot hold and that are therefore not delivered.
+    /// Paths that git cannot hold, or would obey, and that are therefore not delivered.
     pub fn skipped(&self) -> &[WorkPath] {
         &self.skipped
     }

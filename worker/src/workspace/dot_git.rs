@@ -4,14 +4,12 @@
 //! file system that folds case. git refuses such names as well, so that a run which made one could not be
 //! delivered at all: whoever builds a tree leaves them out. Pure; used by `base`, `deliver` and `patch`.
 
+use crate::git_shape::{is_spelled, ntfs_name};
+
 /// Whether `name` is `.git` to a file system that folds case, to HFS+ (which leaves out characters that are not
 /// seen) or to NTFS (which has a short name for it and leaves out what trails).
 pub(super) fn is_dot_git(name: &[u8]) -> bool {
     is_spelled(name, ".git") || ntfs_name(name).eq_ignore_ascii_case(b"git~1")
-}
-
-fn is_spelled(name: &[u8], spelling: &str) -> bool {
-    ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes()) || is_hfs(name, spelling)
 }
 
 /// Whether git would refuse a link of this name: as `.gitmodules` it would be read from where it leads.
@@ -19,20 +17,6 @@ pub(super) fn is_dot_gitmodules(name: &[u8]) -> bool {
     let short =
         |prefix: &[u8]| name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
     is_spelled(name, ".gitmodules") || short(b"gitmod~") || short(b"gi7e")
-}
-
-fn is_hfs(name: &[u8], spelling: &str) -> bool {
-    let Ok(name) = std::str::from_utf8(name) else { return false };
-    let unseen = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    name.chars().filter(|c| !unseen(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
-}
-
-/// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's
-/// name, and blanks and dots at the end are lost.
-fn ntfs_name(name: &[u8]) -> &[u8] {
-    let end = name.iter().position(|b| matches!(b, b':' | b'\\')).unwrap_or(name.len());
-    let seen = name[..end].iter().rposition(|b| !matches!(b, b' ' | b'.')).map_or(0, |last| last + 1);
-    &name[..seen]
 }
 
 #[cfg(test)]

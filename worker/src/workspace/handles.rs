@@ -16,7 +16,7 @@ use std::{
 
 use docket_schema::{
     content::WorkPath,
-    snapshot::{Entry, EntryKind},
+    snapshot::{Entry, EntryKind, PERMISSION_BITS},
 };
 use nix::{
     dir::Dir,
@@ -275,8 +275,7 @@ impl TreeWriter {
         if let Some(owner) = owner {
             fchown(&file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
         }
-        // After the owner, for a change of owner clears the set-id bits.
-        fchmod(&file, Mode::from_bits_truncate(mode))
+        fchmod(&file, permissions(mode))
     }
 
     fn put_link(&mut self, path: &WorkPath, target: &[u8]) -> nix::Result<()> {
@@ -316,7 +315,7 @@ impl TreeWriter {
     pub(super) fn set_folder_mode(&mut self, path: &[u8], mode: u32) -> nix::Result<()> {
         self.open.clear();
         let folder = open_folder(self.root.as_fd(), path)?;
-        fchmod(&folder, Mode::from_bits_truncate(mode))
+        fchmod(&folder, permissions(mode))
     }
 
     /// `fstat` of what was last put at `path`.
@@ -343,6 +342,22 @@ impl TreeWriter {
         }
         Ok(self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd()))
     }
+}
+
+/// Mode of what docket writes. Only permission bits pass, whatever the record says: the writer may be root.
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_truncate(mode & PERMISSION_BITS)
+}
+
+/// Takes every permission from the file or folder `name` that `allowed` does not hold. Links have no mode. Nothing else
+/// may write in `parent` meanwhile, because the mode is changed by name.
+pub(super) fn restrict_child(parent: BorrowedFd<'_>, name: &[u8], allowed: u32) -> nix::Result<()> {
+    let stat = stat_child(parent, name)?;
+    let is_link = Stat::of(&stat).kind() == Kind::Link;
+    if is_link || stat.st_mode & 0o7777 & !allowed == 0 {
+        return Ok(());
+    }
+    fchmodat(parent, name, permissions(stat.st_mode & allowed), FchmodatFlags::FollowSymlink)
 }
 
 fn make_folder(parent: BorrowedFd<'_>, name: &[u8], owner: Option<Owner>) -> nix::Result<OwnedFd> {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use docket_schema::snapshot::{Entry, LeftOutWhy};
+use docket_schema::snapshot::{Entry, LeftOutWhy, PERMISSION_BITS};
 use nix::sys::stat::{FileStat, SFlag};
 
 /// An instant of the file system: seconds and nanoseconds.
@@ -56,8 +56,14 @@ impl Stat {
         }
     }
 
+    /// What a snapshot records of the mode.
     pub(super) const fn permissions(&self) -> u32 {
-        self.mode & 0o7777
+        self.mode & PERMISSION_BITS
+    }
+
+    /// Whether set-user-id, set-group-id and sticky are all clear, as after a restore.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.mode & 0o7000 == 0
     }
 
     /// Whether a later write could leave this stat data as it is: the file was touched in the very tick in

@@ -29,7 +29,7 @@ use super::{
     blobs::{BlobError, Blobs, get_checked},
     contents::{BaseObjects, CachedGit},
     git::{GitCallError, GitDir, ObjectFormat, alternates_file, parse_index},
-    handles::{TreeWriter, open_folder, open_root, split, stat_child},
+    handles::{TreeWriter, join, open_folder, open_root, split, stat_child},
     ignored::IgnoreRules,
     index::{Index, Slot, Stat, What},
     merge::{Area, FOLDER_MODE, Limits, folder_entry},
@@ -376,12 +376,12 @@ pub async fn cached_base(
             "its list of files has another tree hash than recorded".to_owned(),
         ));
     }
-    let Some(recorded) = &base.git else {
-        return Ok(BaseObjects { base: base.clone(), manifest, git: None });
-    };
     for path in manifest.entries.keys() {
         safe_path(path.as_bytes()).map_err(|error| MaterializeError::Base(error.to_string()))?;
     }
+    let Some(recorded) = &base.git else {
+        return Ok(BaseObjects { base: base.clone(), manifest, git: None });
+    };
     let format = ObjectFormat::of_hex(&recorded.commit)
         .ok_or_else(|| MaterializeError::Base("its commit is no object name".to_owned()))?;
     let dir = cache_dir.join(base_id(recorded));
@@ -392,13 +392,21 @@ pub async fn cached_base(
         Ok(bytes) if BlobHash::of(&bytes) == recorded.index.hash => Bytes::from(bytes),
         Ok(_) | Err(_) => get_checked(blobs, &recorded.index).await?,
     };
-    let files = parse_index(&index, format)
-        .ok_or_else(|| MaterializeError::Base("git's index file does not read".to_owned()))?;
-    let mut objects = HashMap::with_capacity(files.len());
-    for file in files {
-        let entry = WorkPath::new(file.path).and_then(|path| manifest.entries.get(&path));
-        if let Some(entry) = entry.filter(|entry| entry.kind != EntryKind::Dir) {
-            objects.insert(entry.hash, (file.oid, entry.size));
+    let mut objects = HashMap::new();
+    let unread = || MaterializeError::Base("git's index file does not read".to_owned());
+    let mut add = |index: &[u8], prefix: &[u8]| {
+        for file in parse_index(index, format).ok_or_else(unread)? {
+            let entry = WorkPath::new(join(prefix, &file.path)).and_then(|path| manifest.entries.get(&path));
+            if let Some(entry) = entry.filter(|entry| entry.kind != EntryKind::Dir) {
+                objects.insert(entry.hash, (file.oid, entry.size));
+            }
+        }
+        Ok::<(), MaterializeError>(())
+    };
+    add(&index, &[])?;
+    for module in &recorded.submodules {
+        if let Some(index) = &module.index {
+            add(&get_checked(blobs, index).await?, module.path.as_bytes())?;
         }
     }
     let git = CachedGit { dir: GitDir::open(&dir), format, index, objects };

@@ -23,6 +23,7 @@ mod delivery_check;
 mod dot_git;
 mod git;
 mod handles;
+mod hidden_repository;
 mod ignored;
 mod index;
 mod materialize;
@@ -36,6 +37,7 @@ mod reach;
 mod restore;
 mod snapshot;
 mod source;
+mod submodules;
 #[cfg(test)]
 mod tests;
 mod three_way;

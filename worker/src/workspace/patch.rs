@@ -17,6 +17,7 @@ use super::{
     deliver::{Changes, DIFF_AS_PATCH, DeliverError, index_info, is_refused_link, write_objects},
     dot_git::is_dot_git,
     git::{GitCallError, GitDir, ObjectFormat, line},
+    hidden_repository::HiddenRepositories,
     merge::FOLDER_MODE,
     past::{PathDiff, changed_paths, holds_something},
 };
@@ -41,6 +42,10 @@ pub enum BeyondGit {
     Mode,
     /// git does not look into the git folder of a repository inside the tree.
     NestedGit,
+    /// Of a submodule a commit holds only which commit of it belongs there.
+    Submodule,
+    /// With it git would take its folder for a repository, and run what is configured there.
+    HiddenRepository,
     /// git takes no link of this name into a tree.
     RefusedLink,
 }
@@ -52,6 +57,8 @@ impl BeyondGit {
             Self::Folder => "git records no folders of their own",
             Self::Mode => "git records of modes only 644 and 755",
             Self::RefusedLink => "git takes no link of this name into a tree",
+            Self::Submodule => "a commit holds no files of a submodule",
+            Self::HiddenRepository => "git would take its folder for a repository and obey it",
             Self::NestedGit => "git leaves out git folders inside a tree",
         }
     }
@@ -83,9 +90,22 @@ pub async fn compare_trees(
     let own = GitDir::create(temporary.path(), format, &[]).map_err(fail)?;
 
     let paths = changed_paths(old, new);
-    let beyond = paths.iter().filter_map(|diff| Some((diff.path.clone(), beyond_git(diff, new)?))).collect();
+    let hidden = HiddenRepositories::find(old, new);
+    let is_hidden = |diff: &PathDiff| diff.new.is_some_and(|now| hidden.holds(&diff.path, &now));
+    let in_submodule = |diff: &PathDiff| base.submodule_of(&diff.path).is_some();
+    let why = |diff: &PathDiff| {
+        if in_submodule(diff) {
+            Some(BeyondGit::Submodule)
+        } else if is_hidden(diff) {
+            Some(BeyondGit::HiddenRepository)
+        } else {
+            beyond_git(diff, new)
+        }
+    };
+    let beyond = paths.iter().filter_map(|diff| Some((diff.path.clone(), why(diff)?))).collect();
     let side = |of: fn(&PathDiff) -> Option<Entry>| -> Changes {
-        let held = paths.iter().filter(|diff| !is_nested_git(&diff.path));
+        let held =
+            paths.iter().filter(|diff| !is_nested_git(&diff.path) && !is_hidden(diff) && !in_submodule(diff));
         let held = held.filter_map(|diff| Some((diff.path.clone(), of(diff)?)));
         let held = held.filter(|(path, entry)| !is_refused_link(path, entry));
         held.filter(|(_, entry)| entry.kind != EntryKind::Dir).map(|(path, e)| (path, Some(e))).collect()

@@ -22,7 +22,7 @@ use super::{
     blobs::Blobs,
     contents::{Contents, ContentsError},
     handles::{TreeWriter, join, open_folder, split, stat_child},
-    index::{FsTime, What},
+    index::{FsTime, Kind, Slot, What},
     materialize::{git_skeleton, write_alternates},
     merge::{Area, FOLDER_MODE, remember},
     snapshot::{SnapshotDelta, SnapshotError, Workspace, entries},
@@ -284,7 +284,7 @@ impl Plan {
             let wanted = target.contains_key(&path) || folders.contains_key(path.as_bytes());
             let is_folder = folders.contains_key(path.as_bytes());
             let stays = match slot.what {
-                What::Kept(entry) => target.get(&path) == Some(&entry),
+                What::Kept(entry) => target.get(&path) == Some(&entry) && is_written_plain(slot),
                 What::Folder { .. } => is_folder,
                 What::Out(LeftOutWhy::Ignored) => !wanted,
                 What::Out(LeftOutWhy::TooLarge | LeftOutWhy::NotAFile | LeftOutWhy::Unreadable) => {
@@ -294,13 +294,14 @@ impl Plan {
             if !stays {
                 self.remove.insert(path.clone());
             }
-            if is_folder && slot.stat.permissions() != FOLDER_MODE {
+            if is_folder && (slot.stat.permissions() != FOLDER_MODE || !slot.stat.is_plain()) {
                 self.modes.insert(path.as_bytes().to_vec(), FOLDER_MODE);
             }
         }
         for (path, entry) in target {
             let (folder, name) = split(path.as_bytes());
-            let there = area.index.slot(folder, name).and_then(super::merge::entry_of);
+            let slot = area.index.slot(folder, name).filter(|slot| is_written_plain(slot));
+            let there = slot.and_then(super::merge::entry_of);
             if there != Some(*entry) {
                 self.write.insert(path.clone(), *entry);
             }
@@ -311,6 +312,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether what is there has no bit that a snapshot does not record. Folders keep what they hold: their mode is set.
+fn is_written_plain(slot: &Slot) -> bool {
+    slot.stat.is_plain() || slot.stat.kind() == Kind::Folder
 }
 
 async fn carry_out(

@@ -101,7 +101,8 @@ impl LocalRepo {
         Err(PinError::NoRepository { path: path.to_owned() })
     }
 
-    fn at(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Result<Self, PinError> {
+    /// The repository whose git folder this is.
+    pub(super) fn at(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Result<Self, PinError> {
         let common_dir = match read_name(&git_dir.join("commondir"))? {
             Some(text) => common_of(&git_dir, path_of(&text))?,
             None => git_dir.clone(),

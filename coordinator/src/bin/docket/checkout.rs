@@ -29,9 +29,10 @@ const NAMED_MAX: usize = 5;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "All files come back to the byte: untracked ones, modes, links, empty folders, and what the model did
-with git (commits, stashes, branches). The folder needs nothing of docket afterwards. Its tree hash is
-compared with the recorded one before it is there. Files that git ignores were never recorded. A file
-with several names (hard links) comes back as so many files with the same content.
+with git (commits, stashes, branches). Modes lose what your umask takes away. The folder needs
+nothing of docket afterwards. Its tree hash is compared with the recorded one before it is there.
+Files that git ignores were never recorded. A file with several names (hard links) comes back as so
+many files with the same content.
 
 Examples:
   docket checkout 3f9c01ab /tmp/look
@@ -82,12 +83,14 @@ async fn make(
         left_out: &left_out,
         tree: after.hash(past.base()),
     };
-    let making = place.begin()?;
+    let (making, permissions) = place.begin()?;
     let options = WorkspaceOptions::new(cx.home.folder("cache")?);
     let made = checkout(making.path(), past.base(), &target, &Remote(&access.client), &options).await;
     let made = made.fail_with(Exit::Failed, || {
         format!("turn {} of run {} cannot be checked out", after.turn, past.run.short())
     })?;
+    fs::set_permissions(making.path(), permissions)
+        .fail_with(Exit::Failed, || format!("cannot set the mode of {}", making.path().display()))?;
     place.put(making)?;
     Ok(made)
 }
@@ -196,15 +199,19 @@ impl Place {
         }
     }
 
-    /// A folder beside the place.
-    fn begin(&self) -> Outcome<tempfile::TempDir> {
+    /// A folder next to the place, closed to others while it is filled, and the permissions it gets in the end.
+    fn begin(&self) -> Outcome<(tempfile::TempDir, fs::Permissions)> {
         let parent = self.dir.parent().unwrap_or(Path::new("/"));
         let failed = || format!("cannot make a folder in {}; check its permissions", parent.display());
         fs::create_dir_all(parent).fail_with(Exit::Failed, failed)?;
         // As any new folder, under the caller's umask.
         let usual = fs::Permissions::from_mode(0o777);
         let made = tempfile::Builder::new().prefix(".docket-checkout-").permissions(usual).tempdir_in(parent);
-        made.fail_with(Exit::Failed, failed)
+        let made = made.fail_with(Exit::Failed, failed)?;
+        let permissions = fs::symlink_metadata(made.path()).fail_with(Exit::Failed, failed)?.permissions();
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(made.path(), closed).fail_with(Exit::Failed, failed)?;
+        Ok((made, permissions))
     }
 
     /// Puts what was made into its place.

@@ -6,7 +6,7 @@ mod steps;
 
 use bytes::Bytes;
 use docket_schema::{
-    content::BlobRef,
+    content::{BlobRef, WorkPath},
     ids::RunId,
     run::{RunState, Stage},
 };
@@ -20,6 +20,7 @@ pub(crate) use steps::{Ask, Done, Undone, deliver, deliveries, say, source_of};
 
 use crate::{
     context::Context,
+    display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     show,
 };
@@ -99,5 +100,28 @@ pub(crate) async fn result_of(
         .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
     let scratch = cx.home.folder("scratch")?;
     let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(Exit::Failed)?;
+    note_skipped(run, result.skipped());
     Ok((result, state))
+}
+
+/// Names of paths that are told: enough to recognize what they are.
+const SKIPPED_NAMED_MAX: usize = 5;
+
+/// Says what a commit cannot hold of a run's tree, before it is missed.
+fn note_skipped(run: RunId, skipped: &[WorkPath]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let named =
+        skipped.iter().take(SKIPPED_NAMED_MAX).map(|path| format!("`{}`", display::line(&path.to_string())));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match skipped.len().saturating_sub(SKIPPED_NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    display::note(&format!(
+        "not in the result of run {}: {named}{more}; `docket diff {}` says why",
+        run.short(),
+        run.short()
+    ));
 }

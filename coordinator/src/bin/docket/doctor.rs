@@ -184,6 +184,9 @@ fn say(cx: &Context, report: &Report) {
         };
         mark(layer.missing_because.is_none(), &text);
     }
+    for lower in &report.host.lower_limits {
+        display::say(&format!("-        sandbox: rlimits: {}", display::line(lower)));
+    }
     if !report.sandbox_ok {
         display::say(
             "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",

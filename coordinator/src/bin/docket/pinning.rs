@@ -29,7 +29,13 @@ pub(crate) async fn pinned(
 /// What is told of a base that was pinned.
 pub(crate) fn pin_note(note: &PinNote) -> String {
     match note {
-        PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
+        PinNote::Submodule(path) => format!(
+            "the submodule {path} is an empty folder for the task: its commit is not on this machine; \
+             `git submodule update --init {path}` fetches it"
+        ),
+        PinNote::FilledSubmodule(path) => {
+            format!("the submodule {path} is filled at its recorded commit; the task cannot change it")
+        }
         PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
         PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
     }

@@ -83,7 +83,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Limits for this command in place of the configured ones.
+/// Limits for this command in place of those of `[worker]`.
 #[derive(Debug, Default, clap::Args)]
 struct LimitArgs {
     /// Memory of all its processes together, such as 512MiB
@@ -195,7 +195,7 @@ async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Out
     let mut config =
         SandboxConfig::new(choice, lent.as_ref().map_or(&args.workspace, |lent| lent.0.folder()));
     config.workspace = config.workspace.canonicalize().unwrap_or(config.workspace);
-    config.limits = args.limits.over(config.limits);
+    config.limits = args.limits.over(cx.config.limits);
     let sandbox = Sandbox::prepare(config).await.fail_as(Exit::Failed)?;
     let mut spec = match &args.command[..] {
         [line] => CommandSpec::shell(line),

@@ -172,6 +172,7 @@ async fn open(cx: &Context, client: &Client, target: &Target, scratch: &Path) ->
         folder: scratch.join("workspace"),
         cache: cx.home.folder("cache")?,
         sandbox: cx.config.sandbox,
+        limits: cx.config.limits,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
     };
     Visit::open(place, &target.spec, &target.state, &Remote(client)).await.fail_as(Exit::Failed)

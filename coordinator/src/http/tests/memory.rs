@@ -26,6 +26,7 @@ fn on(source: &str, queue: &str) -> TaskSpec {
         index: blob,
         source: source.to_owned(),
         recent: None,
+        submodules: Vec::new(),
     });
     spec.queue = queue.parse().expect("a queue");
     spec

@@ -29,6 +29,10 @@ impl Scene {
         Ok(scene)
     }
 
+    pub(super) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
@@ -127,6 +131,8 @@ pub(super) async fn git_in(folder: &Path, args: &[&str]) -> Result<Finished> {
         ("GIT_CONFIG_NOSYSTEM", "1"),
         ("GIT_CONFIG_GLOBAL", "/dev/null"),
         ("GIT_TERMINAL_PROMPT", "0"),
+        // For a folder whose settings name no editor.
+        ("VISUAL", "true"),
         ("GIT_AUTHOR_NAME", "t"),
         ("GIT_AUTHOR_EMAIL", "t@example.org"),
         ("GIT_COMMITTER_NAME", "t"),

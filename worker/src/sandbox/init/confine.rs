@@ -8,7 +8,7 @@ use landlock::{
 };
 use nix::{
     libc,
-    sys::resource::{Resource, setrlimit},
+    sys::resource::{Resource, getrlimit, setrlimit},
 };
 use seccompiler::apply_filter;
 
@@ -19,10 +19,10 @@ use super::{
 };
 
 /// More than any build or test server opens, less than what exhausts the host's table.
-const NOFILE: u64 = 4096;
+pub(in super::super) const NOFILE: u64 = 4096;
 
 /// The largest single file.
-const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+pub(in super::super) const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The newest rules this code knows; older kernels give what they have.
 const LANDLOCK_ABI: ABI = ABI::V6;
@@ -34,12 +34,19 @@ pub(super) fn limit(backend: Backend, processes: u64) -> io::Result<()> {
     match backend {
         Backend::None => {}
         Backend::Bubblewrap | Backend::Namespaces => {
-            setrlimit(Resource::RLIMIT_NOFILE, NOFILE, NOFILE)?;
-            setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
-            setrlimit(Resource::RLIMIT_FSIZE, FILE_BYTES, FILE_BYTES)?;
+            lower(Resource::RLIMIT_NOFILE, NOFILE)?;
+            lower(Resource::RLIMIT_NPROC, processes)?;
+            lower(Resource::RLIMIT_FSIZE, FILE_BYTES)?;
         }
     }
     Ok(())
+}
+
+/// Sets a limit, or keeps the host's own where that is lower: only root may raise it.
+fn lower(resource: Resource, wanted: u64) -> io::Result<()> {
+    let (_, hard) = getrlimit(resource)?;
+    let most = wanted.min(hard);
+    Ok(setrlimit(resource, most, most)?)
 }
 
 /// Says once more, to another part of the kernel, what the mounts say already.

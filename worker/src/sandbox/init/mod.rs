@@ -21,5 +21,6 @@ mod sys;
 
 pub use start::{init_call, sandbox_init_main};
 
+pub(super) use confine::{FILE_BYTES as FILE_BYTES_MAX, NOFILE as FILES_OPEN_MAX};
 pub(super) use probe::{PROBE_ARGUMENT, ProbeAnswer};
 pub(super) use sys::landlock_abi;

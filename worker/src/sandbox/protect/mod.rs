@@ -1,5 +1,7 @@
 //! What commands may not change in the workspace they may write: the repository's hooks and git configuration, and
-//! docket's own configuration, at any depth, whether it is there or not.
+//! docket's own configuration, at any depth, whether it is there or not. A repository is whatever git would take for
+//! one when a person runs it there: a `.git`, a bare repository under any name, and one whose configuration lies in
+//! another folder that its `commondir` names.
 //!
 //! Two walls. What exists is laid read-only inside, so a write fails there and then. The kernel has no rule for a name
 //! that does not exist, and a folder above can be renamed; so the workspace is also looked through before a command and
@@ -14,7 +16,7 @@ mod shared;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::{CString, OsStr},
     fs::File,
     io::{self, Write as _},
@@ -73,6 +75,9 @@ pub(super) struct Protected {
     found: BTreeMap<PathBuf, Held>,
     /// The names themselves: what is laid read-only.
     tops: Vec<PathBuf>,
+    /// `HEAD` and `commondir` where only one of them is in the folder. The other one makes both protected; then the
+    /// one that came is taken away, and the project's own stays.
+    halves: BTreeSet<PathBuf>,
     /// Sockets and FIFOs anywhere.
     ends: Vec<PathBuf>,
 }
@@ -136,6 +141,7 @@ impl Protected {
         for (path, found) in now.found.iter().rev() {
             if self.found.get(path).is_some_and(|before| before == found || same_kind(before, found))
                 || self.moved_here(&now, path, found)
+                || self.halves.contains(path)
             {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Which names are protected, and what stands under them.
 
 use std::{
-    ffi::{CStr, OsStr},
+    ffi::OsStr,
     fs::File,
     io::{self, Read as _},
     os::{fd::BorrowedFd, unix::ffi::OsStrExt as _},
@@ -18,6 +18,7 @@ use super::{
     super::tree::{self, Entries, Go, Met, Visitor, Walked},
     Held, Protected,
 };
+use crate::git_shape::{GitEntry, GitName, GitShape};
 
 /// Of a file that is put back, what is held; real hooks and configurations are far smaller. Of a larger one only
 /// that it is there is held.
@@ -37,8 +38,6 @@ const STORES: [&str; 3] = ["objects", "refs", "logs"];
 enum Within {
     /// In the tree people work in.
     Tree,
-    /// The same, and git takes it for a repository without a tree.
-    Bare,
     /// A `.git` itself.
     Git,
     /// Below its `modules` or `worktrees`: the folders of other repositories.
@@ -47,12 +46,15 @@ enum Within {
     Store,
 }
 
+fn entry_of(kind: Type) -> GitEntry {
+    if kind == Type::Directory { GitEntry::Folder } else { GitEntry::Other }
+}
+
 /// A folder whose entries come.
 #[derive(Clone, Copy)]
 struct Place {
     within: Within,
-    /// It has what git looks for in a repository's folder.
-    is_repository: bool,
+    shape: GitShape,
     /// It is under a protected name.
     inside: bool,
 }
@@ -64,8 +66,6 @@ enum Meaning {
     Top,
     /// Nothing by itself; there may be something below.
     Plain,
-    /// Nothing, and nothing below.
-    Nothing,
 }
 
 fn is_one_of(name: &OsStr, wanted: &[&str]) -> bool {
@@ -77,11 +77,13 @@ impl Place {
     fn below(self, name: &OsStr) -> Within {
         let others = is_one_of(name, &["modules", "worktrees"]);
         match self.within {
-            Within::Tree | Within::Bare if is_one_of(name, &[".git"]) => Within::Git,
-            Within::Tree | Within::Bare => Within::Tree,
+            Within::Tree | Within::Store if is_one_of(name, &[".git"]) => Within::Git,
+            Within::Tree => Within::Tree,
             Within::Git if others => Within::OtherRepositories,
             // A submodule may be called `logs`: only below a repository's own folder is that a store.
-            Within::OtherRepositories if self.is_repository && is_one_of(name, &STORES) => Within::Store,
+            Within::OtherRepositories if self.shape.is_repository() && is_one_of(name, &STORES) => {
+                Within::Store
+            }
             Within::OtherRepositories => Within::OtherRepositories,
             Within::Git | Within::Store => Within::Store,
         }
@@ -89,18 +91,20 @@ impl Place {
 
     fn meaning(self, met: &Met<'_>) -> Meaning {
         let name = met.os_name();
-        let of_git = || is_one_of(name, &OF_GIT) && !is_own_commondir(self.within, met);
-        match self.within {
-            Within::Tree | Within::Bare if is_one_of(name, &OF_DOCKET) => Meaning::Top,
-            Within::Tree | Within::Bare if is_one_of(name, &[".git"]) && leads_astray(met) => Meaning::Top,
-            Within::Bare if of_git() => Meaning::Top,
-            Within::Tree | Within::Bare => Meaning::Plain,
-            Within::Git | Within::OtherRepositories if of_git() => Meaning::Top,
-            Within::Git | Within::OtherRepositories if self.below(name) == Within::OtherRepositories => {
-                Meaning::Plain
+        let is_top = match self.within {
+            Within::Tree if is_one_of(name, &OF_DOCKET) => true,
+            Within::Tree | Within::Store => {
+                (is_one_of(name, &[".git"]) && leads_astray(met)) || self.obeys(met)
             }
-            Within::Git | Within::OtherRepositories | Within::Store => Meaning::Nothing,
-        }
+            Within::Git | Within::OtherRepositories => {
+                is_one_of(name, &OF_GIT) && !is_own_commondir(self.within, met)
+            }
+        };
+        if is_top { Meaning::Top } else { Meaning::Plain }
+    }
+
+    fn obeys(self, met: &Met<'_>) -> bool {
+        GitName::of(met.name.to_bytes()).is_some_and(|name| self.shape.obeys(name, entry_of(met.kind)))
     }
 }
 
@@ -155,10 +159,12 @@ struct Looking {
 
 impl Visitor for Looking {
     fn enter(&mut self, below: &Path, entries: &Entries) {
-        let has = |name: &CStr, kind: Type| entries.iter().any(|(n, k)| n.as_c_str() == name && *k == kind);
-        let is_repository = has(c"objects", Type::Directory)
-            && has(c"refs", Type::Directory)
-            && (has(c"HEAD", Type::File) || has(c"HEAD", Type::Symlink));
+        let mut shape = GitShape::default();
+        for (name, kind) in entries {
+            if let Some(name) = GitName::of(name.to_bytes()) {
+                shape.add(name, entry_of(*kind));
+            }
+        }
         let (within, inside) = match (self.places.last(), below.file_name()) {
             (Some(above), Some(name)) => {
                 let inside = above.inside || self.seen.found.get(below) == Some(&Held::Folder);
@@ -166,8 +172,7 @@ impl Visitor for Looking {
             }
             _ => (Within::Tree, false),
         };
-        let within = if within == Within::Tree && is_repository { Within::Bare } else { within };
-        self.places.push(Place { within, is_repository, inside });
+        self.places.push(Place { within, shape, inside });
     }
 
     fn meet(&mut self, met: &Met<'_>) -> Go {
@@ -177,8 +182,15 @@ impl Visitor for Looking {
         }
         let meaning = if place.inside { Meaning::Top } else { place.meaning(met) };
         match meaning {
-            Meaning::Nothing => Go::Past,
-            Meaning::Plain => Go::Into,
+            Meaning::Plain => {
+                // Half of a linked repository, and harmless alone. In a `.git` neither is protected for the other.
+                let is_half =
+                    || matches!(GitName::of(met.name.to_bytes()), Some(GitName::Head | GitName::Commondir));
+                if matches!(place.within, Within::Tree | Within::Store) && is_half() {
+                    self.seen.halves.insert(met.path());
+                }
+                Go::Into
+            }
             Meaning::Top => {
                 let (path, held) = (met.path(), hold(met, &mut self.held_bytes));
                 if !place.inside {

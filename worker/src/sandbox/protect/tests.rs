@@ -165,6 +165,60 @@ fn what_sends_git_elsewhere_is_taken_away() {
 }
 
 #[test]
+fn repository_behind_a_commondir_is_taken_apart() {
+    for (made, gone, kept) in [
+        (
+            &[("wt/m/HEAD", "ref: refs/heads/x"), ("wt/m/commondir", "../c"), ("c/config", "evil")][..],
+            &["wt/m/HEAD", "wt/m/commondir"][..],
+            &["c/config"][..],
+        ),
+        (
+            &[("c/objects/x", ""), ("c/refs/x", ""), ("c/config", "evil"), ("c/hooks/x", "later")],
+            &["c/config"],
+            &["c/objects/x", "c/refs/x", "c/hooks/x"],
+        ),
+        (&[("w/head", ""), ("w/CommonDir", "..")], &["w/head", "w/CommonDir"], &["w"]),
+        (&[(".git/objects/e/HEAD", ""), (".git/objects/e/commondir", "c")], &[".git/objects/e/HEAD"], &[]),
+        (&[(".git/x/e/HEAD", ""), (".git/x/e/commondir", "c")], &[".git/x/e/commondir"], &[]),
+        (
+            &[
+                ("own/commondir", "c"),
+                ("other/HEAD", "x"),
+                ("c2/config/x", ""),
+                ("c2/objects/x", ""),
+                ("c2/refs/x", ""),
+            ],
+            &["own/commondir", "other/HEAD"],
+            &["own/HEAD", "other/commondir", "c2/config/x"],
+        ),
+    ] {
+        let dir = workspace(&[
+            (".git/HEAD", ""),
+            (".git/config", "own"),
+            ("own/HEAD", "the project's"),
+            ("other/commondir", "the project's"),
+        ]);
+        let before = Protected::look(dir.path()).unwrap();
+        write(&dir, made);
+        after(&dir, &before, gone, kept);
+        assert_eq!(fs::read(dir.path().join("own/HEAD")).unwrap(), b"the project's");
+        assert_eq!(fs::read(dir.path().join("other/commondir")).unwrap(), b"the project's");
+    }
+}
+
+#[test]
+fn links_and_executables_count_as_the_stores_of_a_repository() {
+    let dir = workspace(&[("x/y", "")]);
+    let before = Protected::look(dir.path()).unwrap();
+    write(
+        &dir,
+        &[("b/HEAD", ""), ("b/config", "evil"), ("b/hooks/update", "evil"), ("b/refs", "executable")],
+    );
+    symlink("../x", dir.path().join("b/objects")).unwrap();
+    after(&dir, &before, &["b/config", "b/hooks"], &["b/HEAD", "b/refs", "b/objects"]);
+}
+
+#[test]
 fn a_copy_is_no_move() {
     let dir = workspace(&[("lax/docket.toml", "lax"), ("other/x", "")]);
     let before = Protected::look(dir.path()).unwrap();

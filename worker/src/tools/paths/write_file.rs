@@ -153,6 +153,52 @@ mod tests {
         assert_eq!(w.read("file"), "x");
     }
 
+    /// Whichever name comes last is refused, by every tool that writes names.
+    #[test]
+    fn no_tool_makes_a_folder_a_repository() {
+        for (there, last) in [
+            (&["wt/m/HEAD"][..], "wt/m/commondir"),
+            (&["wt/m/commondir"], "wt/m/head"),
+            (&["b/HEAD", "b/objects/x", "b/refs/x"], "b/config"),
+            (&["b/HEAD", "b/objects/x", "b/refs/x"], "b/hooks/post-checkout"),
+            (&["b/HEAD", "b/objects/x", "b/config"], "b/refs/x"),
+            (&["b/objects/x", "b/refs/x", "b/config.worktree"], "b/HEAD"),
+            (&["c/objects/x", "c/refs/x"], "c/Config"),
+        ] {
+            let mut w = Workspace::new(&[("src/a", "1\n")]);
+            for path in there {
+                let out = w.call(NAME, json!({"path": path, "content": "x\n"}));
+                assert!(!out.is_error, "{path} alone is harmless: {}", out.text());
+            }
+            let before = w.names();
+            for (tool, args) in [
+                (NAME, json!({"path": last, "content": "x\n"})),
+                ("create_file", json!({"path": last, "content": "x\n"})),
+                ("copy_file", json!({"from": "src/a", "to": last})),
+                ("move_file", json!({"from": "src/a", "to": last})),
+            ] {
+                let out = w.call(tool, args);
+                let told = out.text().into_owned();
+                assert!(
+                    out.is_error && told.contains("take its folder for a repository"),
+                    "{tool} {last}: {told}"
+                );
+            }
+            assert_eq!(w.names(), before, "{last}");
+        }
+        let mut w =
+            Workspace::new(&[("fix.git/HEAD", "x\n"), ("fix.git/objects/a", ""), ("fix.git/refs/b", "")]);
+        for path in [
+            "fix.git/objects/c",
+            "fix.git/refs/heads/d",
+            "src/config/a.ts",
+            "src/refs/b.ts",
+            "src/objects/c.ts",
+        ] {
+            assert!(!w.call(NAME, json!({"path": path, "content": "x\n"})).is_error, "{path}");
+        }
+    }
+
     #[test]
     fn an_odd_name_is_a_name_and_an_encoding_is_kept() {
         let mut w = Workspace::new(&[]);

@@ -9,6 +9,8 @@ use tree_sitter::Node;
 
 use super::{
     Simple,
+    accounted::account,
+    lookup,
     wrap::{is_shell, lines_of, printed},
 };
 use crate::syntax;
@@ -21,37 +23,44 @@ const DEPTH_MAX: usize = 4;
 pub(crate) struct Script {
     /// Its commands, an outer one before those within it.
     pub(crate) commands: Vec<Simple>,
-    /// All of it could be read.
+    /// All of it could be read, to the last byte.
     pub(crate) is_whole: bool,
+    /// It sets what decides which programs run, or what they obey.
+    changes_lookup: bool,
 }
 
 /// Reads a line.
 pub(crate) fn script(line: &str) -> Script {
-    let mut out = Script { commands: Vec::new(), is_whole: true };
+    let mut out = Script { commands: Vec::new(), is_whole: true, changes_lookup: false };
     read(line, 0, &mut out);
+    // Also those written before: a function or a loop may run later.
+    out.commands.iter_mut().for_each(|command| command.is_dark |= out.changes_lookup);
     out
 }
 
 fn read(line: &str, depth: usize, out: &mut Script) {
-    let Ok(tree) = syntax::shell_tree(readable(line).as_bytes()) else {
+    let readable = readable(line);
+    let Ok(tree) = syntax::shell_tree(readable.as_bytes()) else {
         // Nothing is known of it but its words.
         let words = line.split_whitespace().map(str::to_owned).collect();
         out.commands.push(Simple { words, ..Simple::default() });
         out.is_whole = false;
         return;
     };
-    out.is_whole &= !tree.root_node().has_error();
+    let accounted = account(tree.root_node(), line);
+    out.is_whole &= !tree.root_node().has_error() && !accounted.has_gap;
     let from = out.commands.len();
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
+        out.changes_lookup |= lookup::sets_obeyed(node, line);
         node_of(node, line, out);
         if cursor.goto_first_child() {
             continue;
         }
         while !cursor.goto_next_sibling() {
             if !cursor.goto_parent() {
-                inner(from, depth, out);
+                inner((from, accounted.lines), depth, out);
                 return;
             }
         }
@@ -78,15 +87,15 @@ fn readable(line: &str) -> Cow<'_, str> {
 }
 
 /// Lines that commands hold in their arguments.
-fn inner(from: usize, depth: usize, out: &mut Script) {
-    let mut lines: Vec<String> = Vec::new();
+fn inner((from, mut lines): (usize, Vec<String>), depth: usize, out: &mut Script) {
     let mut commands: Vec<Simple> = Vec::new();
     for at in from..out.commands.len() {
         let command = &mut out.commands[at];
         let (held, is_dark) = lines_of(&command.words);
         lines.extend(held);
         lines.extend(command.input.take());
-        command.is_dark |= is_dark;
+        command.is_dark |= is_dark || lookup::evaluates(&command.words);
+        out.changes_lookup |= lookup::twists(command.command());
         let (program, args) = (command.program(), command.args());
         if program == "find" {
             let exec = |arg: &String| ["-exec", "-execdir", "-ok", "-okdir"].contains(&arg.as_str());
@@ -116,9 +125,15 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
                     "file_redirect" => command.writes_to.extend(written(child, line)),
                     "herestring_redirect" => reads(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
-                    _ => command.words.push(word(child, line)),
+                    _ => {
+                        // Decoded by bash, and not here.
+                        command.is_dark |= has_ansi_escape(child, line);
+                        command.words.push(word(child, line));
+                    }
                 }
             }
+            command.words.extend(behind_redirects(node, line));
+            command.is_dark |= command.words.first().is_some_and(|word| is_braced(word));
             fed(node, line, &mut command);
             out.commands.push(command);
         }
@@ -196,6 +211,34 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
     let words: Vec<String> = before.children(&mut parts).map(|part| word(part, line)).collect();
     command.input = if is(&before, "command") { printed(&words) } else { None };
     command.is_dark |= command.input.is_none();
+}
+
+/// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
+fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
+    let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
+    let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
+    let Some(outer) = outer else { return Vec::new() };
+    let mut redirects = outer.walk();
+    let mut words = Vec::new();
+    for redirect in outer.children(&mut redirects).filter(|child| child.kind() == "file_redirect") {
+        let mut parts = redirect.walk();
+        let all = redirect.children_by_field_name("destination", &mut parts);
+        words.extend(all.skip(1).map(|part| word(part, line)));
+    }
+    words
+}
+
+/// Whether a word has a `$'…'` with a backslash in it.
+fn has_ansi_escape(word: Node<'_>, line: &str) -> bool {
+    let is = |node: Node<'_>| node.kind() == "ansi_c_string" && source(node, line).contains('\\');
+    let mut children = word.walk();
+    is(word) || word.children(&mut children).any(is)
+}
+
+/// Whether bash would make several words of it, so that the program is another one.
+fn is_braced(word: &str) -> bool {
+    let inner = word.split_once('{').map(|(_, rest)| rest);
+    inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
 }
 
 fn is_c(arg: &str) -> bool {

@@ -89,7 +89,7 @@ fn any_name() -> impl Strategy<Value = Name> {
 }
 
 fn any_effect() -> impl Strategy<Value = Effect> {
-    let modes = select(vec![0o644, 0o755, 0o600, 0o700, 0o4711, 0o444]);
+    let modes = select(vec![0o644, 0o755, 0o600, 0o700, 0o711, 0o444]);
     prop_oneof![
         6 => (any_name(), any::<u8>()).prop_map(|(name, byte)| Effect::Create(name, byte)),
         4 => (any_name(), any::<u8>()).prop_map(|(name, byte)| Effect::Overwrite(name, byte)),

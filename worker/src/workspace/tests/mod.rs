@@ -3,11 +3,14 @@
 mod crash;
 mod deliver;
 mod effects;
+mod hidden;
 mod hostile;
+mod modes;
 mod past;
 mod property;
 mod put_back;
 mod races;
 mod round_trip;
+mod submodules;
 mod support;
 mod unusual;

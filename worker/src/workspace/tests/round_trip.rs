@@ -71,7 +71,7 @@ async fn every_odd_change_is_recorded_and_restored() {
     fs::remove_dir_all(dir.join("src")).unwrap();
     put(&dir, "src", "now a file");
     set_mode(&dir.join("empty"), 0o600);
-    set_mode(&dir.join("data.bin"), 0o4711);
+    set_mode(&dir.join("data.bin"), 0o711);
     fs::remove_file(dir.join("link")).unwrap();
     symlink("elsewhere", dir.join("link")).unwrap();
     fs::remove_file(dir.join("naïve ünïcode/日本.txt")).unwrap();

@@ -6,10 +6,11 @@
 
 use std::{
     fs, io,
-    os::unix::fs::lchown,
+    os::unix::fs::{PermissionsExt as _, lchown},
     path::{Path, PathBuf},
 };
 
+use docket_schema::snapshot::PERMISSION_BITS;
 use docket_worker::sandbox::workspace_owner;
 
 /// Files at most: tests of one task.
@@ -75,6 +76,9 @@ impl Laid {
             let to = root.join(path);
             make_way(&to)?;
             fs::copy(self.folder.join(path), &to)?;
+            // The copy has every bit of the original's mode.
+            let mode = fs::symlink_metadata(&to)?.permissions().mode() & PERMISSION_BITS;
+            fs::set_permissions(&to, fs::Permissions::from_mode(mode))?;
             own(&to)?;
         }
         Ok(())

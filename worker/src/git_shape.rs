@@ -1,0 +1,185 @@
+//! What makes git take a folder for a repository, whatever the folder is called.
+//!
+//! A person who runs git in a folder obeys the repository that git finds there: its configuration names programs (a
+//! pager, a file system monitor, filters) and its hooks are programs. Git looks for `.git` first, and then asks whether
+//! the folder itself is a repository: it wants `HEAD` there and, in the folder that `commondir` names or else in the
+//! same one, `objects` and `refs`. It asks of those two only that they can be entered or executed, so links and files
+//! count as well. Pure; used by the sandbox, the file tools and the delivery, which must agree.
+
+/// A name that means something to git in a repository's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GitName {
+    Head,
+    Commondir,
+    Objects,
+    Refs,
+    Config,
+    ConfigWorktree,
+    Hooks,
+}
+
+const NAMES: [(GitName, &str); 7] = [
+    (GitName::Head, "head"),
+    (GitName::Commondir, "commondir"),
+    (GitName::Objects, "objects"),
+    (GitName::Refs, "refs"),
+    (GitName::Config, "config"),
+    (GitName::ConfigWorktree, "config.worktree"),
+    (GitName::Hooks, "hooks"),
+];
+
+impl GitName {
+    /// The name that some file system takes `name` for.
+    pub(crate) fn of(name: &[u8]) -> Option<Self> {
+        NAMES.iter().find(|(_, spelling)| is_spelled(name, spelling)).map(|(name, _)| *name)
+    }
+}
+
+/// Whether an entry is a folder. A folder called `config` is an ordinary part of a program, a file is what git reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GitEntry {
+    Folder,
+    Other,
+}
+
+/// Which of those names a folder has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GitShape {
+    has_head: bool,
+    has_commondir: bool,
+    has_objects: bool,
+    has_refs: bool,
+    has_orders: bool,
+}
+
+impl GitShape {
+    /// Adds a name that the folder has.
+    pub(crate) const fn add(&mut self, name: GitName, entry: GitEntry) {
+        match (name, entry) {
+            (GitName::Head, GitEntry::Other) => self.has_head = true,
+            (GitName::Commondir, GitEntry::Other) => self.has_commondir = true,
+            (GitName::Head | GitName::Commondir, GitEntry::Folder) => {}
+            (GitName::Objects, GitEntry::Folder | GitEntry::Other) => self.has_objects = true,
+            (GitName::Refs, GitEntry::Folder | GitEntry::Other) => self.has_refs = true,
+            (
+                GitName::Config | GitName::ConfigWorktree | GitName::Hooks,
+                GitEntry::Folder | GitEntry::Other,
+            ) => self.has_orders = true,
+        }
+    }
+
+    const fn has_stores(self) -> bool {
+        self.has_objects && self.has_refs
+    }
+
+    /// A repository that needs nothing elsewhere.
+    pub(crate) const fn is_repository(self) -> bool {
+        self.has_head && self.has_stores()
+    }
+
+    /// A repository whose configuration, hooks and objects lie elsewhere.
+    const fn is_linked(self) -> bool {
+        self.has_head && self.has_commondir
+    }
+
+    /// Whether git takes orders from what is called so in this folder.
+    pub(crate) const fn obeys(self, name: GitName, entry: GitEntry) -> bool {
+        match name {
+            GitName::Head => self.is_linked(),
+            GitName::Commondir | GitName::ConfigWorktree | GitName::Hooks => {
+                self.is_repository() || self.is_linked()
+            }
+            GitName::Config => {
+                let is_repository = self.is_repository() || self.is_linked();
+                // The folder that some other folder's `commondir` names.
+                is_repository || (self.has_stores() && matches!(entry, GitEntry::Other))
+            }
+            GitName::Objects | GitName::Refs => false,
+        }
+    }
+
+    /// Whether git, run in this folder, takes orders from what is in it or in the folder that it names.
+    pub(crate) const fn is_armed(self) -> bool {
+        self.is_linked() || (self.is_repository() && self.has_orders)
+    }
+}
+
+/// Whether a file system that folds case, HFS+ (which leaves out characters that are not seen) or NTFS (which leaves out
+/// what trails) takes `name` for `spelling`, which is in small letters.
+pub(crate) fn is_spelled(name: &[u8], spelling: &str) -> bool {
+    ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes()) || (!name.is_ascii() && is_hfs(name, spelling))
+}
+
+fn is_hfs(name: &[u8], spelling: &str) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else { return false };
+    let unseen = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    name.chars().filter(|c| !unseen(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
+}
+
+/// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's
+/// name, and blanks and dots at the end are lost.
+pub(crate) fn ntfs_name(name: &[u8]) -> &[u8] {
+    let end = name.iter().position(|b| matches!(b, b':' | b'\\')).unwrap_or(name.len());
+    let seen = name[..end].iter().rposition(|b| !matches!(b, b' ' | b'.')).map_or(0, |last| last + 1);
+    &name[..seen]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(names: &str) -> GitShape {
+        let mut shape = GitShape::default();
+        for name in names.split_whitespace() {
+            let entry = if name.ends_with('/') { GitEntry::Folder } else { GitEntry::Other };
+            if let Some(name) = GitName::of(name.trim_end_matches('/').as_bytes()) {
+                shape.add(name, entry);
+            }
+        }
+        shape
+    }
+
+    #[test]
+    fn folder_is_armed_where_git_would_take_orders_from_it() {
+        for (names, armed) in [
+            ("HEAD objects/ refs/ config", true),
+            ("head OBJECTS refs Config", true),
+            ("HEAD objects/ refs/ hooks/", true),
+            ("HEAD objects/ refs/ config.worktree", true),
+            ("HEAD commondir", true),
+            ("Head CommonDir a b", true),
+            ("objects/ refs/ config", false),
+            ("HEAD objects/ refs/", false),
+            ("objects/ refs/ config/", false),
+            ("objects/ refs/ hooks/", false),
+            ("HEAD config hooks/", false),
+            ("HEAD/ commondir", false),
+            ("HEAD", false),
+            ("commondir", false),
+            ("config", false),
+            ("", false),
+        ] {
+            assert_eq!(shape(names).is_armed(), armed, "{names}");
+        }
+    }
+
+    #[test]
+    fn folder_that_a_commondir_can_name_keeps_its_configuration_protected() {
+        let stores = shape("objects/ refs/");
+        assert!(stores.obeys(GitName::Config, GitEntry::Other));
+        assert!(!stores.obeys(GitName::Config, GitEntry::Folder), "an ordinary part of a program");
+        assert!(!shape("objects/").obeys(GitName::Config, GitEntry::Other));
+        assert!(shape("HEAD commondir").obeys(GitName::Head, GitEntry::Other));
+        assert!(!shape("HEAD objects/ refs/").obeys(GitName::Head, GitEntry::Other), "git itself writes it");
+    }
+
+    #[test]
+    fn names_are_known_as_other_file_systems_spell_them() {
+        for name in ["HEAD", "head", "HEAD.", "Head ", "HEAD::$DATA", "HE\u{200c}AD"] {
+            assert_eq!(GitName::of(name.as_bytes()), Some(GitName::Head), "{name:?}");
+        }
+        for name in ["HEADS", "AHEAD", "HEAD.md", "", "\u{200c}"] {
+            assert_eq!(GitName::of(name.as_bytes()), None, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Lists of what may be done, against bash itself: no line that a list allows runs a program that is not on it.
+//!
+//! Bash carries the lines out where every program is a stub that writes down its name, so that it, and not our reading
+//! of its grammar, says what a line runs.
+
+use std::{
+    cell::Cell, collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration,
+};
+
+use docket_schema::{
+    message::{CallId, ToolUse},
+    policy::{Policy, Ruling},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{Reach, judge, parse};
+use crate::process::{TrustedSpec, run_trusted};
+
+/// Programs that write down their names.
+const PROGRAMS: [&str; 5] = ["p0", "p1", "p2", "p3", "git"];
+
+/// What else the list allows: builtins, and lines within lines. What runs any program that it is told to (`env`, `exec`)
+/// is on no such list.
+const OTHERS: [&str; 19] = [
+    "echo *",
+    "cd *",
+    "export *",
+    "eval *",
+    "bash -c *",
+    "trap *",
+    ": *",
+    "true",
+    "printf *",
+    "test *",
+    "[ *",
+    "[[ *",
+    "read *",
+    "set *",
+    "unset *",
+    "declare *",
+    "local *",
+    "let *",
+    "shift *",
+];
+
+/// A folder where bash runs a line.
+struct Stage {
+    folder: tempfile::TempDir,
+    /// Lines that were run: each has a log of its own, because what a line leaves running may write late.
+    runs: Cell<usize>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self { folder: tempfile::tempdir().expect("a folder"), runs: Cell::new(0) };
+        for name in ["bin", "work"] {
+            fs::create_dir(stage.folder.path().join(name)).expect("made");
+        }
+        for program in PROGRAMS {
+            stage.stub("bin", program, program);
+            // What a `PATH` with a dot in it finds.
+            stage.stub("work", program, &format!("local-{program}"));
+        }
+        for (name, at) in [("bash", "/bin/bash"), ("sh", "/bin/sh"), ("env", "/usr/bin/env")] {
+            std::os::unix::fs::symlink(at, stage.folder.path().join("bin").join(name)).expect("a link");
+        }
+        stage
+    }
+
+    fn stub(&self, folder: &str, name: &str, mark: &str) {
+        let path = self.folder.path().join(folder).join(name);
+        fs::write(&path, format!("#!/bin/sh\necho {mark} >> \"$STAGE_LOG\"\n")).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    }
+
+    /// The programs that bash runs for a line.
+    fn run(&self, line: &str) -> BTreeSet<String> {
+        self.runs.set(self.runs.get() + 1);
+        let log = self.folder.path().join(format!("log-{}", self.runs.get()));
+        fs::write(&log, "").expect("written");
+        let spec = TrustedSpec {
+            program: "/bin/bash".into(),
+            args: vec!["-c".into(), line.into()],
+            cwd: self.folder.path().join("work"),
+            env: vec![
+                ("PATH".into(), self.folder.path().join("bin").into_os_string()),
+                ("STAGE_LOG".into(), log.clone().into_os_string()),
+            ],
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(20),
+            stdout_bytes_max: 1024 * 1024,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(run_trusted(spec)).expect("bash ends");
+        fs::read_to_string(log).expect("reads").lines().map(str::to_owned).collect()
+    }
+}
+
+/// A list that allows all of these but `other`.
+fn list_without(other: &str) -> [Policy; 1] {
+    let programs = PROGRAMS.iter().filter(|name| **name != other).map(|name| format!("\"{name} *\""));
+    let commands: Vec<String> = programs.chain(OTHERS.map(|line| format!("\"{line}\""))).collect();
+    let text = format!(
+        "default = \"deny\"\n[[rules]]\nid = \"list\"\nverdict = \"allow\"\ncommands = [{}]\n[[rules]]\nid = \"files\"\n\
+         verdict = \"allow\"\npaths = [\"**\"]\n",
+        commands.join(", ")
+    );
+    [parse(&text).expect("a policy")]
+}
+
+fn is_allowed(policies: &[Policy], line: &str) -> bool {
+    let args = json!({ "command": line });
+    let call = ToolUse { call: CallId::own(0), name: "run_command".to_owned(), args, malformed: None };
+    judge(policies, &call, Reach::Below).ruling == Ruling::Allow
+}
+
+/// Runs the line, and asks for each program that ran whether a list without it would have allowed the line.
+fn holds(stage: &Stage, line: &str) -> Result<BTreeSet<String>, String> {
+    let ran = stage.run(line);
+    match ran.iter().find(|program| is_allowed(&list_without(program), line)) {
+        Some(program) => Err(format!("a list without `{program}` allows {line:?}, which runs it")),
+        None => Ok(ran),
+    }
+}
+
+/// Each runs something that is hard to see.
+const HIDDEN: [&str; 40] = [
+    "p0 <<EOF\n`git push`\nEOF",
+    "p0 <<EOF\nsome `code` and \\`not\\` and `git push`\nEOF",
+    "p0 <<EOF\n$x `git push` $y\nEOF",
+    "p0 <<-EOF\n\t`git push`\n\tEOF",
+    "p0 <<EOF\n`echo \\`git push\\``\nEOF",
+    "p0 <<'A'\ntext\nA\ngit push",
+    "p0 <<A <<B\n1\nA\n`git push`\nB",
+    "PATH=.:$PATH; p0",
+    "PATH=.; p0",
+    "export PATH=.:$PATH; p0",
+    "declare -x PATH=.; p0",
+    "for PATH in .; do p0; done",
+    "read PATH <<< .; p0",
+    "printf -v PATH .; p0",
+    "unset PATH; PATH=. p0",
+    ": ${PATH:=x} ${Q:=.}; PATH=$Q; p0",
+    "f() { p0; }; PATH=.; f",
+    "p0 \r; p1",
+    "git\u{b} push; p0",
+    "p0 a#b; git push",
+    "p0 a\\\n#b; git push",
+    "p0 'a'#'b' ; git push",
+    "p0 \\\n git; git push",
+    "gi\\\nt push",
+    "echo `echo \\`git push\\``",
+    "echo \"`git push`\"",
+    "echo \"$(echo \"`git push`\")\"",
+    "bash -c $'p0 \\x3b git push'",
+    "eval $'p0\\ngit push'",
+    "{git,push}",
+    "bash -c {git,p0}",
+    "a='x[$(git push)]'; echo $((a))",
+    "test -v 'x[$(git push)]'",
+    "printf -v 'x[$(git push)]' 1",
+    "trap 'git push' EXIT",
+    "p0 & git push",
+    "p0 |& git push",
+    "p0 > >(git push); p1",
+    "[ -n \"$(git push)\" ] || p0",
+    "case x in x) p0;; esac; ((1)) && git push",
+];
+
+#[test]
+fn what_is_hard_to_see_is_on_no_list() {
+    let stage = Stage::new();
+    let mut ran = BTreeSet::new();
+    for line in HIDDEN {
+        ran.extend(holds(&stage, line).unwrap_or_else(|fault| panic!("{fault}")));
+    }
+    // The lines do what they are here for.
+    assert!(ran.contains("git") && ran.contains("local-p0"), "{ran:?}");
+}
+
+#[test]
+fn everyday_lines_are_on_a_list_that_has_their_commands() {
+    let stage = Stage::new();
+    for line in [
+        "p0 -la",
+        "cd . && p0 --flag 'a b' \"c $HOME d\" | p1",
+        "p0 a\\ b; p1 > out 2>&1",
+        "if p0; then p1; else p2; fi",
+        "for f in a b; do p0 \"$f\"; done",
+        "f=$(p0 x); p1 \"$f\"",
+        "p0 <<EOF\nplain text, $HOME and \\`quoted\\`\nEOF",
+        "p0 <<'EOF'\n`not run` $(nor this)\nEOF",
+        "p0 \\\n  --long \\\n  --lines",
+        "p0 # a remark; p1\np2",
+        "p0 'a\nb' \"c\n\nd\"",
+        "p0 $((1 + 2)) ${x:-y} $'tab'",
+        "[ -n a ] && p0",
+        "\n\n  p0\n\tp1\n",
+        "bash -c 'p0 && p1'",
+        "p0 \"foo$\" 'bar$'",
+        "p0 s/a/b/g a=b --c=d {} {a,b}",
+        "p0 - <<'A'\nprint(`1`)\nA\n",
+    ] {
+        let ran = stage.run(line);
+        assert!(!ran.is_empty(), "{line:?} runs nothing");
+        assert!(is_allowed(&list_without("none"), line), "{line:?} is refused");
+        for program in ran {
+            assert!(!is_allowed(&list_without(&program), line), "{line:?} without {program}");
+        }
+    }
+}
+
+/// Parts of lines as people write them. Nothing in them loops for ever, and nothing leaves the folder.
+const PARTS: [&str; 60] = [
+    "p0 a",
+    "git push",
+    "p1 'q r' \"s t\"",
+    "x=1",
+    "echo hi",
+    "p0 $(p1)",
+    "p0 `p1`",
+    "p0 \"$(git x)\"",
+    "p0 <<A\ntext\nA\n",
+    "p0 <<'A'\n`git`\nA\n",
+    "p0 <<A\n`git x`\nA\n",
+    "p0 <<-A\n\tt $x\n\tA\n",
+    "p0 <<< \"w\"",
+    "if p0; then p1; fi",
+    "for f in a b; do p0 $f; done",
+    "{ p0; p1; }",
+    "( p0 )",
+    "f() { p0; }",
+    "f",
+    "[[ -n a ]]",
+    "[ a = a ]",
+    "case a in a) p0;; *) p1;; esac",
+    "p0 # c",
+    "p0 > out",
+    "p0 2>&1",
+    "bash -c 'p0'",
+    "eval 'p0 a'",
+    "a=(p0 git)",
+    "p0 ${x:-$(git)}",
+    "p0 $((1+1))",
+    "((1))",
+    "! p0",
+    "p0 |& p1",
+    "p0 a\\ b",
+    "p0 \\\n  b",
+    "trap 'p0' EXIT",
+    "p0 {a,b}",
+    "p0 $'a b'",
+    "p0 >(p1)",
+    "p0 <(p1)",
+    "time p0",
+    "coproc p0",
+    "p0 & p1",
+    "p0 \"a\nb\"",
+    "declare y=1",
+    "PATH=.",
+    "HOME=/x p0",
+    "p0 *",
+    "p0 \"${x}\"",
+    "p0 'a'\\''b'",
+    "echo $(( $(git x) ))",
+    "p0 [a]",
+    "echo ${x/a/$(git)}",
+    "p0 \"`git a`\"",
+    "let q=1",
+    "until p0; do p1; break; done",
+    "p0 ${#x}",
+    "p0 $\"loc\"",
+    "p0 \"\\$(git)\"",
+    "p0 '$(git)'",
+];
+
+const JOINTS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];
+
+/// What is put into a line, or takes the place of a character of it.
+const BLOTS: [&str; 50] = [
+    "`", "'", "\"", "\\", "$", "#", "(", ")", "{", "}", ";", "&", "|", "<", ">", "\n", "\t", " ", "\r",
+    "\u{b}", "\u{c}", "\u{a0}", "!", "=", "*", "[", "]", "%", ",", ":", "-", "+", "@", "^", "?", "$(", "${",
+    "<<", "$((", "))", "\\\n", "git ", "EOF", "A\n", "''", "$'", "=~", "]]", "fi", "done",
+];
+
+fn any_line() -> impl Strategy<Value = String> {
+    let part = (prop::sample::select(&JOINTS[..]), prop::sample::select(&PARTS[..]));
+    let blot = (any::<prop::sample::Index>(), any::<bool>(), prop::sample::select(&BLOTS[..]));
+    let all = (prop::collection::vec(part, 1..4), prop::collection::vec(blot, 0..4));
+    all.prop_map(|(parts, blots)| {
+        let joined: String = parts.iter().map(|(joint, part)| format!("{joint}{part}")).collect();
+        let mut line: Vec<char> = joined.trim_start_matches(['|', '&', ';', ' ']).chars().collect();
+        for (at, replaces, blot) in blots {
+            let at = at.index(line.len() + 1);
+            let end = if replaces { line.len().min(at + 1) } else { at };
+            line.splice(at..end, blot.chars());
+        }
+        line.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn no_line_that_a_list_allows_runs_what_is_not_on_it(line in any_line()) {
+        thread_local! {
+            static STAGE: Stage = Stage::new();
+        }
+        let held = STAGE.with(|stage| holds(stage, &line));
+        prop_assert!(held.is_ok(), "{}", held.unwrap_err());
+    }
+}
+
+/// The stage's own folder is the only thing that a line can reach by name.
+#[test]
+fn stage_logs_what_runs() {
+    let stage = Stage::new();
+    assert_eq!(stage.run("p0; ./p1"), BTreeSet::from(["p0".to_owned(), "local-p1".to_owned()]));
+    assert!(Path::new("/bin/bash").exists());
+}
