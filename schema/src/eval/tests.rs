@@ -5,7 +5,7 @@ use crate::{
     ids::{TaskId, Timestamp},
     message::Usage,
     report::{CostSums, Metric, Ratio, Tally},
-    run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage},
+    run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage, Unverified},
     task::TaskState,
 };
 
