@@ -8,5 +8,6 @@ pub mod json_schema;
 pub mod model_server;
 pub mod pg_cluster;
 pub mod pooler;
+pub mod served;
 pub mod system;
 pub mod talks;

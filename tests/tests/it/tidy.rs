@@ -2,7 +2,7 @@
 //! live, how long a file may be. Each rule reads the tree as it is.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -120,6 +120,36 @@ fn sql_stands_in_the_store_only() {
     // The bench measures the raw rate that the stores are compared with.
     let except = ["coordinator/src/store/", "coordinator/src/bin/docket/bench/"];
     refuse("SQL outside store/", places(&shipped(sources("coordinator/src")), &words, &except));
+}
+
+/// A number with two purposes is a deadlock that PostgreSQL does not detect.
+#[test]
+fn advisory_locks_are_named_in_their_table_alone() {
+    const TABLE: &str = "coordinator/src/store/postgres/advisory_locks.rs";
+    let plain = |text: &str| text.replace('_', "");
+    let table = fs::read_to_string(root().join(TABLE)).expect("the table of advisory locks");
+    let table = shipped(vec![(TABLE.to_owned(), table)]).remove(0).1;
+    let numbers: Vec<String> = table
+        .split("number: ")
+        .filter_map(|rest| rest.split(&[',', ' '][..]).next())
+        .map(plain)
+        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect();
+    assert!(numbers.len() >= 3, "numbers are read from the table: {numbers:?}");
+    let distinct: BTreeSet<&String> = numbers.iter().collect();
+    assert_eq!(distinct.len(), numbers.len(), "two locks have one number: {numbers:?}");
+    // Put together, so that this file does not name them itself.
+    let functions = ["pg_adv", "pg_try_adv"].map(|start| plain(&format!("{start}isory_")));
+    let words: Vec<&str> = numbers.iter().chain(&functions).map(String::as_str).collect();
+    let mut found = Vec::new();
+    for place in ["schema/src", "coordinator", "worker", "tests"] {
+        let texts: Vec<_> = sources(place).into_iter().map(|(name, text)| (name, plain(&text))).collect();
+        found.extend(places(&texts, &words, &[TABLE]));
+    }
+    let migrations = docket_schema::migrations::POSTGRES.iter();
+    let texts: Vec<_> = migrations.map(|step| (step.name.to_owned(), plain(step.sql))).collect();
+    found.extend(places(&texts, &words, &[]));
+    refuse("an advisory lock is named in advisory_locks.rs alone", found);
 }
 
 #[test]
