@@ -19,6 +19,10 @@ use docket_tests::{
 };
 use docket_worker::model::{Provider, ScriptedModel};
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 /// The second turn waits in its middle until a file is there; its results are then to be recorded.
 const SCRIPT: &str = r#"
@@ -103,8 +107,14 @@ impl Stage {
 
 /// Status and body of `/readyz`, as a probe sees them.
 async fn readiness(coordinator: &Coordinator) -> Result<(u16, String)> {
-    let answer = reqwest::get(format!("{}/readyz", coordinator.address())).await?;
-    Ok((answer.status().as_u16(), answer.text().await?))
+    let host = coordinator.address().strip_prefix("http://").context("an address")?;
+    let mut stream = TcpStream::connect(host).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let status = answer.split(' ').nth(1).context("a status")?.parse()?;
+    Ok((status, answer))
 }
 
 async fn own_cluster() -> Option<Cluster> {
