@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sqlx::{
@@ -103,10 +103,13 @@ impl Hints {
     pub async fn listen(&self) -> Result<Option<Ears>, StoreError> {
         match self.through {
             Through::Pooler => Ok(None),
-            Through::Server => match self.begin().await {
-                Ok(listener) => Ok(Some(Ears { listener, failover: Arc::clone(&self.failover) })),
-                Err(source) => Err(store_error(Dialect::Postgres, "listening for hints", source)),
-            },
+            Through::Server => {
+                let began = Instant::now();
+                match self.begin().await {
+                    Ok(listener) => Ok(Some(Ears { listener, began, failover: Arc::clone(&self.failover) })),
+                    Err(source) => Err(store_error(Dialect::Postgres, "listening for hints", source)),
+                }
+            }
         }
     }
 
@@ -148,6 +151,8 @@ impl Hints {
 /// Somebody who listens.
 pub struct Ears {
     listener: PgListener,
+    /// When the connection began to be made.
+    began: Instant,
     failover: Arc<FailoverWatch>,
 }
 
@@ -156,7 +161,7 @@ impl Ears {
     pub async fn next(&mut self) -> Option<Heard> {
         let heard = tokio::select! {
             heard = self.listener.try_recv() => heard.ok().flatten()?,
-            () = self.failover.wait() => return None,
+            () = self.failover.wait_outdated(self.began) => return None,
         };
         let hint = Hint::default();
         Some(match heard.channel() {

@@ -57,9 +57,16 @@ impl FailoverWatch {
         seen_at.is_some_and(|at| age >= at.elapsed())
     }
 
-    /// Waits until a connection that is held has to be replaced.
-    pub(super) async fn wait(&self) {
-        self.changed.notified().await;
+    /// Waits until a connection that was made at `began` has to be replaced.
+    pub(super) async fn wait_outdated(&self, began: Instant) {
+        loop {
+            // Registered before the look: what is noted in between is not missed.
+            let changed = self.changed.notified();
+            if self.is_outdated(began.elapsed()) {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
