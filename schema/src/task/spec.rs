@@ -181,6 +181,14 @@ impl TaskSpec {
         if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
             return fail("settings.temperature_milli", "from 0 to 2000");
         }
+        // An empty line passes whatever the work came to, and no command holds a NUL.
+        let says_nothing = |line: &String| line.trim().is_empty() || line.contains('\0');
+        if self.tests.as_ref().is_some_and(says_nothing) {
+            return fail("tests", "a shell line that is not empty, without NUL");
+        }
+        if self.setup.iter().any(says_nothing) {
+            return fail("setup", "shell lines that are not empty, without NUL");
+        }
         check_roles(&self.roles)?;
         self.conditions.check()
     }
