@@ -224,12 +224,14 @@ impl TaskSpec {
         if self.setup.len() > SETUP_LINES_MAX {
             return fail("setup", "at most 100 lines; put more into a script of the repository");
         }
-        let is_long = |line: &String| line.len() > LINE_BYTES_MAX || line.contains('\0');
-        if self.setup.iter().any(is_long) {
-            return fail("setup", "lines of at most 32768 bytes without NUL");
+        // An empty line passes whatever the work came to, and no command holds a NUL.
+        let is_wrong =
+            |line: &String| line.len() > LINE_BYTES_MAX || line.trim().is_empty() || line.contains('\0');
+        if self.setup.iter().any(is_wrong) {
+            return fail("setup", "shell lines that are not empty, of at most 32768 bytes, without NUL");
         }
-        if self.tests.as_ref().is_some_and(is_long) {
-            return fail("tests", "at most 32768 bytes without NUL");
+        if self.tests.as_ref().is_some_and(is_wrong) {
+            return fail("tests", "a shell line that is not empty, of at most 32768 bytes, without NUL");
         }
         if self.requires.len() > REQUIRES_MAX {
             return fail("requires", "at most 1000 paths");

@@ -116,7 +116,13 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             code: 3,
             says: &["more digits"],
         },
-        Case { what: "a run not begun", args: &["replay", &ids[0]], env: &[], code: 3, says: &["docket up"] },
+        Case {
+            what: "a run not begun",
+            args: &["replay", &ids[0]],
+            env: &[],
+            code: 3,
+            says: &["docket why"],
+        },
         Case {
             what: "a missing repository",
             args: &["submit", "x", "--model", "openai:x", "--repo", "/does/not/exist"],
@@ -526,7 +532,7 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
             args: &["apply", &begun],
             env: &[],
             code: 4,
-            says: &["ended before it had begun", "docket retry"],
+            says: &["ended before it had begun", "docket why"],
         },
         Case {
             what: "a task that was never run",

@@ -92,7 +92,8 @@ fn refused(done: &Finished, says: &[&str]) -> Result<()> {
 }
 
 async fn faults_are_reported_before_the_first_request(place: &Place) -> Result<()> {
-    let house = House::new(place).await?;
+    let mut house = House::new(place).await?;
+    house.env.push(("OPENAI_API_KEY", ModelServer::KEY.to_owned()));
     let main = house.git(&["rev-parse", "taken"]).await?;
     let taken = ["--branch", "`taken` exists", main.trim()];
     let cases: &[(&[&str], &[&str])] = &[

@@ -283,7 +283,9 @@ async fn summary(
     if let Some(text) = &state.last_text {
         display::note(&display::excerpt(&events::text_of(text), 20, "  ", cx.screen.columns()));
     }
-    let message = task.message.as_deref().map(|message| format!(" ({})", in_one_line(message)));
+    // What a run asks was shown as it asked.
+    let message = task.message.as_deref().filter(|_| task.state != TaskState::Blocked);
+    let message = message.map(|message| format!(" ({})", in_one_line(message)));
     let message = message.unwrap_or_default();
     display::note(&line(&format!(
         "{}{message}: {} turns{took}, {} paths changed, cost {}",

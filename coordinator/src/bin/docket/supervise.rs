@@ -21,6 +21,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     local::KEYS,
     signals::Stop,
+    task_checks::check_worker_keys,
     worker_registry::WorkerRegistration,
 };
 
@@ -159,6 +160,7 @@ pub(crate) fn start(
     job: Job,
     stop: &Stop,
 ) -> Outcome<impl Future<Output = Outcome<()>> + use<>> {
+    check_worker_keys(KEYS.iter().map(|(_, env)| *env), |name| std::env::var(name).ok())?;
     let config = SupervisorConfig {
         coordinator: job.address,
         ca: cx.ca()?,

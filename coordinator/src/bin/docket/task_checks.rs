@@ -22,7 +22,7 @@ use crate::{
 use docket_schema::{ids::TaskId, wire::WhyKind};
 
 pub(crate) use budget::check_budget;
-pub(crate) use keys::check_keys;
+pub(crate) use keys::{check_keys, check_worker_keys};
 pub(crate) use source::{SourceChecks, SourceFields};
 
 /// A model of a task, and the field that names it.

@@ -12,6 +12,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     roles::{self, RoleModel},
     submit::{Asked, TaskArgs, check_address},
+    task_checks::{SourceChecks, SourceFields},
 };
 
 /// A model beside the main one, or none.
@@ -211,10 +212,17 @@ impl Args {
             let of_roles = self.role.iter().map(RoleModel::model);
             task.check_prices(cx, std::iter::once(&variant.model).chain(beside).chain(of_roles))?;
         }
-        self.task(None, None, &variants[0]).check_source(cx).await?;
         let roles = variants.iter().map(|variant| roles::named(&variant.engine, &self.role, &variant.model));
         let roles = roles.collect::<Outcome<Vec<_>>>()?;
         let wanted = self.wanted(cx, &variants[0])?;
+        let mut sources = SourceChecks::new(cx);
+        let of_lines = wanted.iter().filter_map(|one| one.line.as_ref());
+        let lines = of_lines.map(|line| (line.tests.as_deref(), &line.setup[..]));
+        for (tests, setup) in lines.chain([(self.tests.as_deref(), &self.setup[..])]) {
+            let fields =
+                SourceFields { tests, setup, repository: self.repo.as_deref(), branch: None, push: false };
+            sources.check(fields).await??;
+        }
         let count = wanted.len() * variants.len() * self.repeat as usize;
         if count > COMPARED_MAX {
             return usage(format!(

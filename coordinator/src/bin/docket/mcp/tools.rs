@@ -229,6 +229,7 @@ async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
         Failure::new(Exit::Usage, text.lines().next().unwrap_or_default().trim_start_matches("error: "))
     })?;
     let asked = line.task.check(cx)?;
+    line.task.check_source(cx).await?;
     let access = open(cx, Need::Write).await?;
     let fresh = TaskId(docket_coordinator::clock::new_id());
     let submitted = Box::pin(line.task.submit(cx, &access.client, asked, None, fresh)).await;

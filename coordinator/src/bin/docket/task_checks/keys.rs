@@ -31,6 +31,25 @@ pub(crate) fn check_keys<'a>(
     Ok(())
 }
 
+/// Checks the keys that a worker is started with: one that can never be sent would block every task of its provider.
+///
+/// # Errors
+/// The variable, and what helps.
+pub(crate) fn check_worker_keys<'a>(
+    names: impl Iterator<Item = &'a str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Outcome<()> {
+    for name in names {
+        if variable(name).is_some_and(|value| malformed_key(&value)) {
+            let message = format!(
+                "{name} holds characters that no key has, such as blanks or line breaks; set it to the key alone"
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a key can never be sent: a header holds visible ASCII characters, and no key has a blank within.
 fn malformed_key(value: &str) -> bool {
     !value.trim().bytes().all(|byte| byte.is_ascii_graphic())
@@ -44,6 +63,15 @@ mod tests {
 
     fn model(text: &str, base_url: Option<&str>) -> ModelRef {
         ModelRef { base_url: base_url.map(str::to_owned), ..text.parse().expect("a model") }
+    }
+
+    #[test]
+    fn a_worker_starts_without_a_key_and_not_with_one_that_cannot_be_sent() {
+        for (value, good) in [(None, true), (Some(" "), true), (Some("sk-1\n"), true), (Some("sk 1"), false)]
+        {
+            let checked = check_worker_keys(["OPENAI_API_KEY"].into_iter(), |_| value.map(str::to_owned));
+            assert_eq!(checked.is_ok(), good, "{value:?}");
+        }
     }
 
     #[test]
