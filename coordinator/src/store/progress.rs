@@ -52,7 +52,7 @@ impl fmt::Display for WriterStall {
         let Self { stalled_for, doing, waiting, obstacle } = self;
         write!(
             f,
-            "the store's writer has made no progress for {} s ({doing}; {waiting} requests wait)",
+            "the store's writer has made no progress for {} s ({doing}; requests waiting: {waiting})",
             stalled_for.as_secs()
         )?;
         obstacle.map_or(Ok(()), |obstacle| write!(f, ": {obstacle}"))

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    http::error_chain,
-    store::{Store, WriterStall},
-};
+use crate::{http::error_chain, store::Store};
 
 /// How often the writers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -18,7 +15,7 @@ const LOOKS_PER_LINE: u32 = 60;
 
 /// Watches the writers. Runs until `shutdown`.
 pub(crate) async fn watch_writers(store: Arc<dyn Store>, shutdown: CancellationToken) {
-    let mut stalled_looks = 0_u32;
+    let (mut stalled_looks, mut are_holders_named) = (0_u32, false);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -27,8 +24,11 @@ pub(crate) async fn watch_writers(store: Arc<dyn Store>, shutdown: CancellationT
         match store.writer_stall() {
             Some(stall) => {
                 if stalled_looks.is_multiple_of(LOOKS_PER_LINE) {
-                    log_stall(&*store, &stall).await;
+                    tracing::error!("{stall}; requests that write are not answered until it works again");
+                    are_holders_named = false;
                 }
+                // Between two tries the writer waits for none: the next look finds them.
+                are_holders_named = are_holders_named || name_lock_holders(&*store).await;
                 stalled_looks += 1;
             }
             None if stalled_looks > 0 => {
@@ -40,14 +40,18 @@ pub(crate) async fn watch_writers(store: Arc<dyn Store>, shutdown: CancellationT
     }
 }
 
-async fn log_stall(store: &dyn Store, stall: &WriterStall) {
-    tracing::error!("{stall}; requests that write are not answered until it works again");
+/// Whether there was a session to name.
+async fn name_lock_holders(store: &dyn Store) -> bool {
     match store.lock_holders().await {
         Ok(holders) => {
-            for holder in holders {
+            for holder in &holders {
                 tracing::error!("{holder}");
             }
+            !holders.is_empty()
         }
-        Err(error) => tracing::warn!("who holds a lock is not known: {}", error_chain(&error)),
+        Err(error) => {
+            tracing::debug!("who holds a lock is not known: {}", error_chain(&error));
+            false
+        }
     }
 }
