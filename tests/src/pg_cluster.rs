@@ -200,7 +200,7 @@ impl Own {
         let mut command = match &self.user {
             None => {
                 let mut command = Command::new(program);
-                command.envs(environment.iter().map(|(name, value)| (name, value)));
+                command.envs(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
                 command
             }
             Some(user) => {

@@ -3,7 +3,10 @@
 //! By libfaketime (Debian's `faketime`), preloaded into the process. It leaves the clocks alone that count since the machine
 //! booted, as a real machine does when its clock is set.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -36,9 +39,8 @@ impl SettableClock {
             say(said);
             return Ok(None);
         };
-        // A server of another user reads it too.
-        use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::Builder::new().prefix("docket-clock-").tempdir()?;
+        // A server of another user reads it too.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let clock = Self { library, folder };
         clock.set_ahead(0)?;

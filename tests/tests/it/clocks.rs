@@ -347,7 +347,7 @@ async fn host_whose_clock_is_wrong_ends_no_lease_of_a_shared_database() -> Resul
     let _room = room().await;
     let Some(clock) = SettableClock::new()? else { return Ok(()) };
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let hosts = TwoHosts::start(&cluster, Some(&clock)).await?;
+    let hosts = Box::pin(TwoHosts::start(&cluster, Some(&clock))).await?;
     let [wrong, right] = &hosts.coordinators;
     for ahead in [4, -AN_HOUR, A_DAY] {
         clock.set_ahead(ahead)?;
@@ -358,7 +358,7 @@ async fn host_whose_clock_is_wrong_ends_no_lease_of_a_shared_database() -> Resul
     time_goes_on(right.client(), &hosts.specs).await?;
     hosts.live().await?;
     ensure!(wrong.client().ready().await?.clock.is_none(), "the database's clock was never stepped");
-    hosts.end().await
+    Box::pin(hosts.end()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -367,7 +367,7 @@ async fn coordinators_follow_the_database_s_clock_and_end_no_lease_on_the_way() 
     let Some(clock) = SettableClock::new()? else { return Ok(()) };
     let options = ClusterOptions { environment: clock.environment(), ..ClusterOptions::default() };
     let Some(cluster) = Cluster::start_own(options) else { return Ok(()) };
-    let hosts = TwoHosts::start(&cluster, None).await?;
+    let hosts = Box::pin(TwoHosts::start(&cluster, None)).await?;
     let [one, two] = &hosts.coordinators;
     clock.set_ahead(A_DAY)?;
     for coordinator in [one, two] {
@@ -377,5 +377,5 @@ async fn coordinators_follow_the_database_s_clock_and_end_no_lease_on_the_way() 
     // A lost lease is ended once every coordinator has followed.
     time_goes_on(two.client(), &hosts.specs).await?;
     hosts.live().await?;
-    hosts.end().await
+    Box::pin(hosts.end()).await
 }
