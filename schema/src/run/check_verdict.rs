@@ -1,4 +1,4 @@
-//! The verdict of a final check: what its result says of the run, given its result before the run. Pure.
+//! The verdict of a final check on a run, decided from its result at the end and its result before the run. Pure.
 //!
 //! Only a check that ran judges. One that ran neither before the run nor at its end decides nothing: the run is
 //! unverified. One that ran before and does not run at the end was broken by the run, so that a model which breaks an
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tool::{CheckProgress, NotRun, NotRunCause, ToolFacts};
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
     /// It ran and passed.
@@ -25,11 +25,11 @@ pub enum CheckOutcome {
 /// The result of a check, as far as a verdict needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
-    /// What it came to.
+    /// The outcome.
     pub outcome: CheckOutcome,
     /// Names of tests that ran and failed.
     pub failing: BTreeSet<String>,
-    /// Whether `failing` and what could not be loaded name every failure.
+    /// Whether every failure has a name.
     pub names_all: bool,
 }
 
@@ -78,7 +78,7 @@ pub enum OldFailures {
     Held,
 }
 
-/// What a check says of the run.
+/// The verdict of a check on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CheckVerdict {
     /// It passed.
@@ -112,7 +112,7 @@ impl CheckVerdict {
     }
 }
 
-/// Decides what a check says of the run. `base` is its result on the untouched tree; `None` where it was not run there.
+/// Decides the verdict of a check on the run. `base` is its result on the untouched tree; `None` where it was not run there.
 #[must_use]
 pub fn decide_check(base: Option<&CheckResult>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
     match &end.outcome {

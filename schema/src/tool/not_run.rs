@@ -1,9 +1,9 @@
-//! Why a check did not run. Recorded with its result, because engines decide by the log alone.
+//! The reasons for which a check does not run, recorded with its result because engines decide by the log alone.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kept a check from running, or from running to its end.
+/// The cause for which a check did not run, or not to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotRunCause {
@@ -35,7 +35,7 @@ pub enum NotRunCause {
 pub enum CheckProgress {
     /// Nothing is known: the sandbox did not start it.
     NotStarted,
-    /// What runs it is not installed.
+    /// Its runner is not installed.
     NoRunner,
     /// Its runner started and could not load all tests.
     NotCollected,
@@ -60,7 +60,7 @@ impl NotRunCause {
         Self::LimitExceeded,
     ];
 
-    /// How far a check comes that this stops.
+    /// How far a check comes with this cause.
     #[must_use]
     pub const fn progress(self) -> CheckProgress {
         match self {
@@ -75,11 +75,11 @@ impl NotRunCause {
 /// A check that did not run, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotRun {
-    /// What stopped it.
+    /// The cause.
     pub cause: NotRunCause,
-    /// The same for people, as the end of a sentence: `pytest is not there`.
+    /// The reason for people, as the end of a sentence: `pytest is not there`.
     pub reason: String,
-    /// What was not there, by name; none for other causes.
+    /// Name of the program, runner or package that is missing; `None` for other causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
     /// Test files, modules or packages that could not be loaded, as the runner names them; not all where it names
@@ -95,7 +95,7 @@ pub struct NotRun {
 }
 
 impl NotRun {
-    /// A check that this stopped, with nothing more known.
+    /// A check with this cause and nothing more known.
     #[must_use]
     pub fn because(cause: NotRunCause, reason: impl Into<String>) -> Self {
         let reason = reason.into();

@@ -301,7 +301,8 @@ async fn a_model_that_breaks_an_import_cannot_escape_into_unverified() -> Result
     let files = [("a.py", MODULE), ("test_a.py", TEST), BROKEN, IGNORE];
     let script = format!("{breaks}[[turns]]\ntext = \"Done, I say.\"\n");
     let (end, asked) = play(&house, "more", &files, &script).await?;
-    ensure!(asked.get(2).is_some_and(|body| body.contains(lost)), "{asked:#?}");
+    let less = "came further before your work than it does now";
+    ensure!(asked.get(2).is_some_and(|body| body.contains(less)), "{asked:#?}");
     ensure!(matches!(end.result, RunOutcome::Failed { .. }) && end.unverified.is_none(), "{end:?}");
     house.end().await
 }

@@ -26,6 +26,7 @@ mod material;
 mod pace;
 mod paid;
 mod process;
+mod redaction;
 mod remember;
 mod reread;
 mod start;

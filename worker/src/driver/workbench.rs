@@ -18,7 +18,7 @@ use docket_schema::{
         ExternalTool, GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
     },
-    tool::{NotRun, RecoveryClass, ToolFacts},
+    tool::{RecoveryClass, ToolFacts},
 };
 use futures_util::FutureExt as _;
 
@@ -27,6 +27,7 @@ use super::{
     granted::Grants,
     journal::Outgoing,
     known::result_of,
+    redaction::redact_facts,
     remember::RunMemory,
     reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
@@ -312,7 +313,7 @@ impl Workbench {
 
     /// Facts of a check, as they may stand in a log.
     pub(super) fn redacted(&self, facts: ToolFacts) -> ToolFacts {
-        redacted(&self.redactor, facts)
+        redact_facts(&self.redactor, facts)
     }
 
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
@@ -337,28 +338,6 @@ impl Workbench {
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
     }
-}
-
-/// What a result's facts say in words of others, without secrets.
-fn redacted(redactor: &Redactor, facts: ToolFacts) -> ToolFacts {
-    let signature = facts.error_signature.as_deref().map(|text| redactor.text(text).into_owned());
-    let failing = facts.failing.iter().map(|name| redactor.text(name).into_owned()).collect();
-    let network = facts.network.map(|mut seen| {
-        // A name that was refused may hold what was to be carried out with it.
-        let places = seen.reached.iter_mut().map(|one| &mut one.place);
-        let refused = seen.refused.iter_mut().flat_map(|one| [&mut one.place, &mut one.why]);
-        for text in places.chain(refused) {
-            *text = redactor.text(text).into_owned();
-        }
-        seen
-    });
-    let not_run = facts.not_run.map(|why| NotRun {
-        reason: redactor.text(&why.reason).into_owned(),
-        missing: why.missing.as_deref().map(|name| redactor.text(name).into_owned()),
-        uncollected: why.uncollected.iter().map(|name| redactor.text(name).into_owned()).collect(),
-        ..why
-    });
-    ToolFacts { error_signature: signature, failing, network, not_run, ..facts }
 }
 
 /// When what calls may use of the run's budget of time ends, if it has one and works on from now.
@@ -471,7 +450,7 @@ impl Batch {
 
     /// A signature is made of the error's own words.
     fn redacted(&self, facts: ToolFacts) -> ToolFacts {
-        redacted(&self.redactor, facts)
+        redact_facts(&self.redactor, facts)
     }
 
     fn placed(

@@ -75,6 +75,8 @@ fn runner(line: &str) -> Option<String> {
     let quoted = |rest: &str| rest.split(['\'', '`', '"']).next().unwrap_or(rest).to_owned();
     let after = |mark: &str| line.split_once(mark).map(|(_, rest)| quoted(rest));
     after("No rule to make target '")
+        // What a target needs may be gone for what the run did.
+        .filter(|_| !line.contains("needed by"))
         .map(|target| format!("the make target {target}"))
         .or_else(|| after("Missing script: \"").map(|name| format!("the script {name} of package.json")))
         .or_else(|| after("error: no such command: `").map(|name| format!("cargo-{name}")))
@@ -92,8 +94,14 @@ fn runner(line: &str) -> Option<String> {
 
 /// A script that an interpreter does not find.
 fn script(line: &str) -> Option<String> {
-    let of_python = line.split_once("can't open file '").and_then(|(_, rest)| rest.split('\'').next());
-    let of_shell = || line.split_once(": cannot open ").and_then(|(_, rest)| rest.split(':').next());
+    let is_of = |names: &[&str]| names.iter().any(|name| line.starts_with(name));
+    let python = is_of(&["python", "/usr/bin/python", ".venv/bin/python"]);
+    let of_python = line.split_once(": can't open file '").filter(|_| python);
+    let of_python = of_python.and_then(|(_, rest)| rest.split('\'').next());
+    // Programs under test say that they cannot open a file as well.
+    let shell = is_of(&["sh: ", "/bin/sh: ", "bash: "]);
+    let of_shell = line.split_once(": cannot open ").filter(|_| shell);
+    let of_shell = || of_shell.and_then(|(_, rest)| rest.split(':').next());
     of_python.or_else(of_shell).map(str::to_owned)
 }
 

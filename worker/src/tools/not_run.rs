@@ -1,7 +1,7 @@
-//! Why tests did not run, read from how their command ended and from what runners print. Pure, but for a look at the
-//! project's `node_modules`.
+//! Recognizes tests that did not run, by the end of their command and the output of their runner. Pure, but for a look
+//! at the project's `node_modules`.
 //!
-//! A test that ran and failed is none of this: only what kept tests from being found, loaded or brought to their end.
+//! A test that ran and failed is not one of them: only tests that could not be found, loaded or brought to their end.
 
 use cap_std::fs::Dir;
 use docket_schema::{
@@ -67,7 +67,7 @@ fn has_run(report: &TestReport) -> bool {
     counts.passed > 0 || failed || (counts.failed > 0 && errors > report.uncollected.len())
 }
 
-/// What runners print that come to no test, where no name says which file is at fault.
+/// Messages of runners that reach no test and name no file at fault, with the reason for people.
 fn unloaded(said: &str) -> Option<&'static str> {
     let says = |words: &[&str]| said.lines().any(|line| words.iter().any(|word| line.contains(word)));
     let known: [(&[&str], &str); 7] = [
@@ -85,7 +85,7 @@ fn unloaded(said: &str) -> Option<&'static str> {
     known.into_iter().find(|(words, _)| says(words)).map(|(_, reason)| reason)
 }
 
-/// What is recorded where a runner ran no test, although these files hold some.
+/// The record of a runner that ran no test, although these files hold some.
 pub(super) fn ran_none(files: &[WorkPath], counts: TestCounts) -> Option<NotRun> {
     if counts.total() > 0 || files.is_empty() {
         return None;

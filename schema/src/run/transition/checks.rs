@@ -98,9 +98,14 @@ impl RunState {
         let mut text =
             format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
         if let (CheckVerdict::Lost, Some(why)) = (verdict, &event.facts.not_run) {
+            let base = self.known_failures.at_start(&gate.name);
+            let before = match base.and_then(CheckResult::not_run) {
+                Some(_) => "came further before your work than it does now",
+                None => "ran before your work and does not run now",
+            };
             text = format!(
-                "The final check `{}` (`{}`) ran before your work and does not run now: {}. A check that does not run \
-                 is a failed one. Fix what keeps it from running.",
+                "The final check `{}` (`{}`) {before}: {}. A check that does not run is a failed one. Fix what keeps \
+                 it from running.",
                 gate.name, gate.command, why.reason
             );
         }
