@@ -171,14 +171,22 @@ pub(super) async fn a_row_with_the_id_of_another_task_stays(database: Database) 
     world.check().await;
 }
 
+/// A list of no files, which no case here has stored.
+const EMPTY_MANIFEST: &[u8] = b"docket-manifest-1\n";
+
 pub(super) async fn what_is_no_task_stays_and_keeps_back_no_other(database: Database) {
     let world = World::open(database).await;
     let template = world.submit(spec("template")).await;
     let mut shop = world.database.raw().await;
     let ids: Vec<String> = (0..8).map(|_| world.id().to_string()).collect();
-    let mut blobless = spec("no tree");
-    blobless.base.manifest = blob(b"a tree that nobody stored").blob;
-    let blobless = serde_json::to_string(&blobless).expect("serializes");
+    let based = |title: &str, manifest: &[u8]| {
+        let mut spec = spec(title);
+        spec.base.manifest = blob(manifest).blob;
+        serde_json::to_string(&spec).expect("serializes")
+    };
+    let no_manifest = b"no list of files";
+    world.store.put_blobs(vec![blob(no_manifest)], world.now()).await.expect("stores");
+    let blobless = based("no tree", EMPTY_MANIFEST);
     let waits = like(template, &format!(r#", "conditions": {{"after": ["{}"]}}"#, TaskId(world.id())));
     put(&mut shop, &ids[0], "{ no json").await;
     put(&mut shop, &ids[1], &like(template, r#", "tittle": "x""#)).await;
@@ -188,9 +196,10 @@ pub(super) async fn what_is_no_task_stays_and_keeps_back_no_other(database: Data
     put(&mut shop, &ids[4], &like(template, r#", "priority": 2000"#)).await;
     put(&mut shop, &ids[5], &waits).await;
     put(&mut shop, &ids[6], r#"{"title": "x", "text": "y"}"#).await;
+    put(&mut shop, &ids[7], &based("no manifest", no_manifest)).await;
     let sql = enqueue(&shop, &like(template, r#", "title": "good""#));
     let good = shop.text(&sql).await.expect("enqueues");
-    assert_eq!(take(&world).await, 9);
+    assert_eq!(take(&world).await, 10);
     assert_eq!(world.task(id(&good)).await.state, TaskState::Available);
 
     let refused = world.store.inbox(100).await.expect("reads");
@@ -208,21 +217,22 @@ pub(super) async fn what_is_no_task_stays_and_keeps_back_no_other(database: Data
         (&ids[4], "`priority` must be within -1000 and 1000"),
         (&ids[5], "to wait for"),
         (&ids[6], "missing field `base`"),
+        (&ids[7], "`base.manifest` must be a list of files"),
     ] {
         assert!(why(row).contains(words), "{row}: {}", why(row));
     }
-    assert_eq!((refused.len(), take(&world).await), (8, 0), "they are not looked at again by themselves");
-    assert_eq!(world.store.inbox_counts().await.expect("counts"), (0, 8));
+    assert_eq!((refused.len(), take(&world).await), (9, 0), "they are not looked at again by themselves");
+    assert_eq!(world.store.inbox_counts().await.expect("counts"), (0, 9));
 
     // Mended, one is looked at once more; another is dropped.
-    world.store.put_blobs(vec![blob(b"a tree that nobody stored")], world.now()).await.expect("stores");
+    world.store.put_blobs(vec![blob(EMPTY_MANIFEST)], world.now()).await.expect("stores");
     let act = async |row: &str, act| world.store.act_inbox(row.to_owned(), act).await.expect("answers");
     assert!(act(&ids[2], InboxAct::Retry).await);
     assert_eq!(take(&world).await, 1);
     assert_eq!(world.task(id(&ids[2])).await.spec.title, "no tree");
     assert!(act("no uuid", InboxAct::Drop).await);
     assert!(!act("no uuid", InboxAct::Drop).await && !act(&ids[2], InboxAct::Retry).await);
-    assert_eq!(world.store.inbox_counts().await.expect("counts"), (0, 6));
+    assert_eq!(world.store.inbox_counts().await.expect("counts"), (0, 7));
     world.check().await;
 }
 

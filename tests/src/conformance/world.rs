@@ -26,8 +26,9 @@ use uuid::Uuid;
 
 use super::Database;
 
-/// Bytes of the blob that every task's base names.
-pub const BASE: &[u8] = b"docket-manifest-1\n";
+/// The manifest that every task's base names: one empty folder, so that no case takes it for a tree without any.
+pub const BASE: &[u8] = b"docket-manifest-1\nd\xed\x01\0\0\0\0\0\0\0\0\0\0\
+    \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0base";
 
 /// How long leases last here.
 pub const LEASE_MS: u64 = 30_000;

@@ -172,11 +172,7 @@ fn is_plain_heredoc(redirect: Node<'_>, line: &str) -> bool {
             _ if is_argument => return false,
             // One more on the same line: which text is whose is not looked into.
             "heredoc_redirect" => return false,
-            "heredoc_body" => {
-                if text.lines().any(|line| line.trim_start_matches('\t') == word) {
-                    return false;
-                }
-            }
+            "heredoc_body" if text.lines().any(|line| line.trim_start_matches('\t') == word) => return false,
             "heredoc_end" => {
                 let rest = line.get(child.end_byte()..).unwrap_or_default();
                 has_end =
