@@ -107,7 +107,7 @@ async fn faults_are_reported_before_the_first_request(place: &Place) -> Result<(
         (&["--tests", "pytest \""], &["--tests", "is not a line of shell"]),
         (&["--tests", " "], &["--tests", "empty"]),
         (&["--setup", "if true; then"], &["--setup", "is not a line of shell"]),
-        (&["--max-tokens", "300"], &["--max-tokens", "300 tokens do not pay", "more than"]),
+        (&["--max-tokens", "300"], &["--max-tokens", "300 tokens does not pay", "at least"]),
         (&["--fallback-model", "openai:m", "--max-cost", "1"], &["price"]),
     ];
     for verb in ["run", "submit"] {

@@ -40,8 +40,8 @@ pub(crate) fn check_budget(cx: &Context, args: &TaskArgs, asked: &Asked, text: &
 
 fn refuse(field: &str, budget: &str, least: &str) -> Outcome<()> {
     let message = format!(
-        "{field}: {budget} do not pay for one model call of this task, so a run would end before it began; give more than \
-         {least}"
+        "{field}: a budget of {budget} does not pay for one model call of this task, so a run would end before it began; give \
+         at least {least}"
     );
     Err(Failure::new(Exit::Usage, message))
 }
