@@ -1,10 +1,14 @@
-//! How a supervisor knows a run process that works from one that hangs: a note of what it is at.
+//! How a supervisor tells a run process that works from one that hangs or is stopped.
 //!
-//! Before anything that takes time the run process notes how long it may take at most ([`ProgressNote`]); the
-//! supervisor reads the note and counts on its own clock from the moment it saw it change ([`Watched`]). A
-//! process that is stopped, or waits for what never comes, makes no note, and its time runs out although its
-//! supervisor still vouches for its lease. Used by the driver and by the supervisor's `child`. Invariant: a
-//! note that cannot be read or written ends nobody early; the time noted last, or at the start, goes on.
+//! Before anything that takes time the run process notes how long it may take at most ([`ProgressNote`]). The
+//! supervisor reads the note and counts from the moment it saw it change ([`RunWatch`]). A process that waits for what
+//! never comes makes no note, and its time runs out although its supervisor still vouches for its lease. A process that
+//! a signal stopped is found sooner, whatever its step may take, by its state in `/proc`: a busy machine delays a
+//! process but never stops it, so nothing has to be guessed from silence.
+//!
+//! Only time in which the supervisor itself looks is counted. A machine that is suspended, or a supervisor that is
+//! stopped together with its runs, therefore ends no run. Used by the driver and by the supervisor's `child`.
+//! Invariant: a note that cannot be read or written ends no process early; the time noted last, or at the start, counts.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,8 +23,14 @@ use std::{
 /// workspace ready run one after the other.
 pub const START_AT_MOST: Duration = Duration::from_secs(3600);
 
-/// Granted beyond what a process says, for a machine under load.
-const MARGIN: Duration = Duration::from_secs(120);
+/// Granted beyond what a process says, for a machine under load: a limit of its own step fires first.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// How long a process may be stopped: long enough for a person who looks at it with a signal or two.
+const STOPPED_MAX: Duration = Duration::from_secs(10);
+
+/// How often a run process is looked at.
+pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
 /// Length of a note: two numbers of twenty digits, a blank, a line feed. Always the same, so that a note is
 /// written over the one before in one piece.
@@ -63,36 +73,70 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
     std::fs::write(path, note(0, START_AT_MOST))
 }
 
+/// Why a run process is given up while it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StallReason {
+    /// The time passed that it said its step may take.
+    NoProgress,
+    /// A signal stopped it, and none continued it.
+    Stopped,
+}
+
 /// The supervisor's side.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct RunWatch {
     seen: Vec<u8>,
-    /// When the note was first seen as it is.
-    since: Instant,
+    /// How long the note is as it is, counted in looks.
+    unchanged: Duration,
+    /// How long the process is stopped, counted in looks.
+    stopped: Duration,
+    looked: Instant,
     at_most: Duration,
     /// Whatever a process says, it gets no more than this.
     cap: Duration,
+    /// How long after the last look the next one is due.
+    every: Duration,
 }
 
-impl Watched {
-    /// Begins to watch at `now`.
-    pub(crate) const fn new(cap: Option<Duration>, now: Instant) -> Self {
-        let cap = match cap {
-            Some(cap) => cap,
-            None => Duration::MAX,
-        };
-        Self { seen: Vec::new(), since: now, at_most: START_AT_MOST, cap }
+impl RunWatch {
+    /// Begins to watch at `now`. A `cap` limits every step, for tests.
+    pub(crate) fn new(cap: Option<Duration>, now: Instant) -> Self {
+        let (unchanged, stopped) = (Duration::ZERO, Duration::ZERO);
+        let every = cap.map_or(LOOK, |cap| LOOK.min(cap / 4));
+        let cap = cap.unwrap_or(Duration::MAX);
+        Self { seen: Vec::new(), unchanged, stopped, looked: now, at_most: START_AT_MOST, cap, every }
     }
 
-    /// Takes in what the note says at `now`; answers whether the process has let its time pass.
-    pub(crate) fn is_stalled(&mut self, note: &[u8], now: Instant) -> bool {
+    /// How long to wait for the next look.
+    pub(crate) const fn next_look(&self) -> Duration {
+        self.every
+    }
+
+    /// Takes in what the note says at `now`, and whether the process is stopped; answers why to give it up, if so.
+    pub(crate) fn look(&mut self, note: &[u8], is_stopped: bool, now: Instant) -> Option<StallReason> {
+        // A look that is late by more was delayed with the whole machine, or with the supervisor.
+        let passed = now.saturating_duration_since(self.looked).min(self.every.saturating_mul(2));
+        self.looked = now;
+        self.unchanged += passed;
+        self.stopped = if is_stopped { self.stopped + passed } else { Duration::ZERO };
         if note != self.seen
             && let Some(at_most) = parse(note)
         {
-            (self.seen, self.since, self.at_most) = (note.to_vec(), now, at_most);
+            (self.seen, self.unchanged, self.at_most) = (note.to_vec(), Duration::ZERO, at_most);
         }
-        now.saturating_duration_since(self.since) > self.at_most.saturating_add(MARGIN).min(self.cap)
+        if self.stopped > STOPPED_MAX {
+            return Some(StallReason::Stopped);
+        }
+        let granted = self.at_most.saturating_add(MARGIN).min(self.cap);
+        (self.unchanged > granted).then_some(StallReason::NoProgress)
     }
+}
+
+/// Whether a signal has stopped a process. A debugger's stop is another state: a person is at it.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name in brackets, which may hold anything, comes the state.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 fn parse(note: &[u8]) -> Option<Duration> {
@@ -109,34 +153,95 @@ fn parse(note: &[u8]) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// Looks at each second from the last look until `to`, as a supervisor does; the first reason, and its second.
+    fn look_until(
+        watch: &mut RunWatch,
+        note: &[u8],
+        is_stopped: bool,
+        (begun, from, to): (Instant, u64, u64),
+    ) -> Option<(u64, StallReason)> {
+        (from..=to).find_map(|at| {
+            let now = begun + Duration::from_secs(at);
+            watch.look(note, is_stopped, now).map(|reason| (at, reason))
+        })
+    }
+
     #[test]
     fn time_runs_from_the_moment_a_note_is_seen() {
         let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut watched = Watched::new(None, begun);
+        let mut watch = RunWatch::new(None, begun);
         let first = note(1, Duration::from_secs(100));
-        assert!(!watched.is_stalled(first.as_bytes(), at(50)));
-        assert!(!watched.is_stalled(first.as_bytes(), at(270)), "100 s and the margin");
-        assert!(watched.is_stalled(first.as_bytes(), at(271)));
-        // The same time noted again begins anew, for it counts.
+        let no_progress = Some((182, StallReason::NoProgress));
+        assert_eq!(look_until(&mut watch, b"", false, (begun, 1, 50)), None);
+        assert_eq!(look_until(&mut watch, first.as_bytes(), false, (begun, 51, 400)), no_progress);
+        // The same time noted again counts from then on.
         let again = note(2, Duration::from_secs(100));
-        assert!(!watched.is_stalled(again.as_bytes(), at(271)));
-        assert!(watched.is_stalled(again.as_bytes(), at(492)));
-        // Where there is a cap, nobody gets more.
-        let mut watched = Watched::new(Some(Duration::from_secs(5)), begun);
-        assert!(!watched.is_stalled(first.as_bytes(), at(50)), "seen only now");
-        assert!(watched.is_stalled(first.as_bytes(), at(56)));
+        let no_progress = Some((314, StallReason::NoProgress));
+        assert_eq!(look_until(&mut watch, again.as_bytes(), false, (begun, 183, 400)), no_progress);
+        // Where there is a cap, no step gets more.
+        let mut watch = RunWatch::new(Some(Duration::from_secs(5)), begun);
+        let no_progress = Some((7, StallReason::NoProgress));
+        assert_eq!(look_until(&mut watch, first.as_bytes(), false, (begun, 1, 50)), no_progress);
+    }
+
+    #[test]
+    fn a_stopped_process_is_given_up_whatever_its_step_may_take() {
+        let begun = Instant::now();
+        let step = note(1, Duration::from_secs(3600));
+        let mut watch = RunWatch::new(None, begun);
+        assert_eq!(look_until(&mut watch, step.as_bytes(), false, (begun, 1, 100)), None);
+        // Continued in time, it begins again.
+        assert_eq!(look_until(&mut watch, step.as_bytes(), true, (begun, 101, 110)), None);
+        assert_eq!(look_until(&mut watch, step.as_bytes(), false, (begun, 111, 111)), None);
+        let stopped = Some((122, StallReason::Stopped));
+        assert_eq!(look_until(&mut watch, step.as_bytes(), true, (begun, 112, 200)), stopped);
+    }
+
+    #[test]
+    fn time_in_which_the_supervisor_was_stopped_itself_does_not_count() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let step = note(1, Duration::from_secs(5));
+        let mut watch = RunWatch::new(None, begun);
+        assert_eq!(watch.look(step.as_bytes(), false, at(1)), None);
+        // Both were stopped for an hour, and the supervisor is the first to continue.
+        assert_eq!(watch.look(step.as_bytes(), true, at(3600)), None);
+        assert_eq!(watch.look(step.as_bytes(), false, at(3601)), None);
     }
 
     #[test]
     fn a_note_that_does_not_read_changes_nothing() {
         let begun = Instant::now();
-        let late = begun + START_AT_MOST + MARGIN;
+        let end = (START_AT_MOST + MARGIN).as_secs() + 1;
         for damaged in [&b""[..], b"soon\n", &note(1, Duration::ZERO).as_bytes()[1..], &[0xff; NOTE_BYTES]] {
-            let mut watched = Watched::new(None, begun);
-            assert!(!watched.is_stalled(damaged, late), "{damaged:?}");
-            assert!(watched.is_stalled(damaged, late + Duration::from_millis(1)), "{damaged:?}");
+            let mut watch = RunWatch::new(None, begun);
+            let found = look_until(&mut watch, damaged, false, (begun, 1, 2 * end));
+            assert_eq!(found, Some((end, StallReason::NoProgress)), "{damaged:?}");
         }
+    }
+
+    #[test]
+    fn a_process_that_a_signal_stops_is_seen_to_be_stopped() {
+        use nix::{
+            sys::signal::{Signal, kill},
+            unistd::Pid,
+        };
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_stopped(own) && !is_stopped(i32::MAX));
+        #[expect(clippy::disallowed_methods, reason = "a process of the system's own, to be stopped")]
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        // A signal to another process is not delivered before this continues.
+        while !is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        kill(Pid::from_raw(pid), Signal::SIGCONT).unwrap();
+        while is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

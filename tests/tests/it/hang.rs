@@ -8,7 +8,7 @@ use docket_schema::{
 };
 use docket_tests::system::{
     Coordinator, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, children_of, is_there, room, seen,
-    send,
+    send, until,
 };
 use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
 
@@ -99,4 +99,67 @@ text = "Done."
     let gone = gone.await;
     family.iter().for_each(|pid| send(*pid, Signal::SIGKILL));
     gone.with_context(|| format!("{family:?}"))
+}
+
+/// Stopped in the middle of a step that may take long, without any limit set for tests: it is given back within seconds,
+/// not after the step's own limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_process_that_a_signal_stops_is_given_back_whatever_it_is_at() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let options = WorkerOptions { slots: 4, ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let waits = "touch middle; sleep 900";
+    let call =
+        format!("[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = \"{waits}\" }} }}]\n");
+    let change =
+        "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"a.txt\", content = \"a\\n\" } }]\n";
+    let done = "[[turns]]\ntext = \"Done.\"\n";
+    let steps = [
+        ("a setup command", done.to_owned(), &["--setup", waits][..]),
+        ("a model call", "[[turns]]\ntext = \"Late.\"\ndelay_ms = 600000\n".to_owned(), &[]),
+        ("a tool's command", call, &[]),
+        ("a check", format!("{change}{done}"), &["--tests", waits]),
+    ];
+    let mut tasks = Vec::new();
+    for (step, script, more) in &steps {
+        // A workspace of its own for each, which tells them apart.
+        let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+        let script = sample.script(script)?;
+        let args = ["--model", "scripted:stopped", "--script", script.to_str().context("UTF-8")?];
+        let (task, _) = sample.submit(&coordinator, &[&args[..], more].concat()).await?;
+        tasks.push((*step, task));
+    }
+    let in_the_middle = seen("three runs in the middle of a command", || {
+        let middles = worker.workspaces().into_iter().filter(|workspace| workspace.join("middle").exists());
+        (middles.count() == 3).then_some(())
+    });
+    in_the_middle.await.with_context(|| worker.tail())?;
+    let asked = tasks[1].1;
+    until("a run in the middle of its model call", async || {
+        let run = coordinator.client().task(asked).await.ok()?.task.run?;
+        let history = coordinator.history(run).await.ok()?;
+        (history.count("ModelRequested") == 1).then_some(())
+    })
+    .await?;
+    let processes = worker.run_processes();
+    ensure!(processes.len() == 4, "{processes:?}");
+    processes.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));
+    for (step, task) in tasks {
+        let crash = until(step, async || {
+            let stream = StreamId::Task(task);
+            let page = coordinator.client().stream_events(&stream, Seq(0), None).await.ok()?;
+            page.events.iter().find_map(|event| {
+                match TaskEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
+                    TaskEvent::TaskRunCrashed(crashed) => Some(crashed.how),
+                    _ => None,
+                }
+            })
+        });
+        let how = crash.await.with_context(|| worker.tail())?;
+        ensure!(how.contains("stopped by a signal"), "{step}: {how}");
+        coordinator.client().cancel(task, "seen").await?;
+    }
+    worker.drain().await?;
+    coordinator.end_and_check().await
 }

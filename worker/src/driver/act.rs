@@ -48,9 +48,8 @@ impl Hands {
         let pins = &state.pins;
         let mut out = Outgoing::default();
         let attempt = Attempt(call.attempt);
-        let heard = || progress.at_most(super::turn::ASK_AT_MOST);
         let started = Instant::now();
-        let mut on_delta = |_: Delta<'_>| heard();
+        let mut on_delta = |_: Delta<'_>| progress.at_most(super::turn::SILENCE_AT_MOST);
         let asked = self.voices.call(rendered, attempt, &mut on_delta);
         // A budget of time bounds the call, too; what is over is told by the next decision.
         let answer = match time_ends_at(state) {

@@ -28,7 +28,7 @@ use crate::{
     engine::{
         Act, Decision, Engine, ModelCall, manner_of, role_of, summary_call, texts_of, usual_output_tokens,
     },
-    model::{ModelRequest, RenderError, Rendered, render, request_hash},
+    model::{BEGIN_TIME_MAX, IDLE_TIMEOUT, ModelRequest, RenderError, Rendered, render, request_hash},
     progress::ProgressNote,
     workspace::{BlobError, Blobs, RestoreError, SnapshotError},
 };
@@ -99,9 +99,12 @@ impl DriverError {
     }
 }
 
-/// Longest silence of a model that is being asked, by what it streams: its client has limits of its own, far
-/// below; a scripted one may think for ten minutes.
-pub(super) const ASK_AT_MOST: Duration = Duration::from_secs(900);
+/// What the driver does with an answer once it is there, in the same step: it is folded, and its parts are placed.
+const ANSWER_SLACK: Duration = Duration::from_secs(10);
+/// Longest that a model call takes until its answer begins.
+const ASK_AT_MOST: Duration = BEGIN_TIME_MAX.saturating_add(ANSWER_SLACK);
+/// Longest silence within an answer.
+pub(super) const SILENCE_AT_MOST: Duration = IDLE_TIMEOUT.saturating_add(ANSWER_SLACK);
 /// Longest that an append may take with all its uploads, or a walk of the workspace: the coordinator may be
 /// away for a whole lease, a disk may be slow.
 pub(super) const RECORD_AT_MOST: Duration = Duration::from_secs(900);
@@ -154,7 +157,7 @@ impl Driver {
     }
 
     async fn turns(&mut self, progress: &ProgressNote) -> Result<RunExit, DriverError> {
-        progress.at_most(effects_at_most(self.journal.state()));
+        progress.at_most(calls_at_most(self.journal.state()));
         let Some(mut results) = self.resume_open_effects(progress).await? else {
             return Ok(RunExit::Drained);
         };
@@ -164,7 +167,7 @@ impl Driver {
             let next = self.record(&results, waited).await?;
             waited = matches!(next, Next::Wait(_));
             let state = self.journal.state();
-            progress.at_most(effects_at_most(state));
+            progress.at_most(calls_at_most(state));
             match next {
                 Next::Ask(call, rendered) => match self.ask(&call, &rendered, progress).await? {
                     Some(answer) => results = answer,
@@ -194,7 +197,7 @@ impl Driver {
             return Ok(None);
         }
         let state = self.journal.state();
-        progress.at_most(effects_at_most(state));
+        progress.at_most(ASK_AT_MOST);
         let results = self.hands.ask(call, rendered, state, &self.material, progress).await;
         self.pace.answered(&results);
         Ok(Some(results))
@@ -313,9 +316,9 @@ fn concluded<'a>(
     Err(DriverError::Endless)
 }
 
-/// The longest that what is open may take, from the limits that were pinned: its calls one after the
-/// other, and a look at the workspace after them.
-fn effects_at_most(state: &RunState) -> Duration {
+/// The longest that the open calls and checks may take, from the limits that were pinned: one after the other, and a look
+/// at the workspace after them. A model call has a limit of its own.
+fn calls_at_most(state: &RunState) -> Duration {
     let settings = state.pins.as_ref().map(|pins| &pins.settings);
     let call =
         settings.map_or(0, |settings| settings.command_timeout_ms_max.max(settings.command_timeout_ms));
@@ -323,8 +326,7 @@ fn effects_at_most(state: &RunState) -> Duration {
     let mends = 2 * state.open_gates.iter().filter(|open| !open.step.is_check()).count();
     let calls = u32::try_from(state.open_tools.len() + state.open_gates.len() + mends).unwrap_or(u32::MAX);
     let calls = (Duration::from_millis(call) + CALL_SLACK).saturating_mul(calls);
-    let calls = calls.saturating_add(lint_at_most(state));
-    calls.max(ASK_AT_MOST).saturating_add(RECORD_AT_MOST)
+    calls.saturating_add(lint_at_most(state)).saturating_add(RECORD_AT_MOST)
 }
 
 /// The longest that the linters of a batch of edits may take.

@@ -70,6 +70,8 @@ pub enum Delta<'a> {
     Thinking(&'a str),
     /// A call of this tool begins.
     ToolUse(&'a str),
+    /// Bytes came, whatever they say: the server lives.
+    Alive,
 }
 
 /// Who is told of each [`Delta`].

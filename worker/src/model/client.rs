@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::{
     Secret,
-    answer::{ModelAnswer, OnDelta},
+    answer::{Delta, ModelAnswer, OnDelta},
     classify::{Refusal, classify, retry_after_ms},
     dialect::{AnswerFold, Dialect, Provider},
     error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind},
@@ -47,6 +47,10 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// So many times the wait for the first byte a server may say that it lives before an answer begins.
 const QUEUED_TIMES: u32 = 5;
+/// Longest that a call takes until the first sign of life of its answer, by the limits above, or a scripted model's pause
+/// ([`super::scripted::DELAY_MS_MAX`]), which is shorter.
+pub const BEGIN_TIME_MAX: Duration =
+    CONNECT_TIMEOUT.saturating_add(FIRST_BYTE_TIMEOUT.saturating_mul(QUEUED_TIMES));
 /// How long the end of a finished stream is waited for, so that the connection can be used again.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -338,6 +342,7 @@ impl HttpEnd {
                 }
             };
             first_byte_ms.get_or_insert_with(|| elapsed_ms(started));
+            on_delta(Delta::Alive);
             read += bytes.len();
             if read > ANSWER_BYTES_MAX {
                 let detail = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");

@@ -29,8 +29,8 @@ mod trust;
 pub use crate::secret::Secret;
 pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
 pub use client::{
-    ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT, IDLE_TIMEOUT,
-    ModelClient, OPENAI_BASE_URL, Timeouts,
+    ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, BEGIN_TIME_MAX, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT,
+    IDLE_TIMEOUT, ModelClient, OPENAI_BASE_URL, Timeouts,
 };
 pub use dialect::Provider;
 pub use error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind};

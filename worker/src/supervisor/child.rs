@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     process::{ChildError, ChildExit, ChildHandle, ChildSpec, start_child},
-    progress::Watched,
+    progress::{RunWatch, StallReason, is_stopped},
 };
 
 /// How much of what a dead run process said last is looked at: a panic and its backtrace.
@@ -28,9 +28,6 @@ const TAIL_BYTES_MAX: u64 = 16 * 1024;
 const TAIL_LINES_MAX: usize = 20;
 /// Longest line that is logged.
 const TAIL_LINE_CHARS_MAX: usize = 300;
-
-/// How often a run process's note is looked at: a small part of what any step may take.
-const LOOK: Duration = Duration::from_secs(5);
 
 /// What a run process is to do. A later one stands over an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +62,7 @@ pub(super) async fn attend(
     };
     let end = match started {
         Some(Ok(mut child)) => {
-            let stalled = stalled(&folder.progress, hang_after);
+            let stalled = stalled(child.pid(), &folder.progress, hang_after);
             watched(&mut child, &mut orders, stalled).await
         }
         Some(Err(error)) => {
@@ -75,7 +72,7 @@ pub(super) async fn attend(
         }
         None => RunEnd::Signalled(Signal::SIGKILL as i32),
     };
-    if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled) {
+    if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_)) {
         let log = folder.log.clone();
         for line in tokio::task::spawn_blocking(move || tail(&log)).await.unwrap_or_default() {
             tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process said: {line}");
@@ -101,16 +98,15 @@ enum NotStarted {
     Child(#[source] ChildError),
 }
 
-/// Ends when a run process has let pass what time it said it needs.
-async fn stalled(note: &Path, cap: Option<Duration>) {
-    let mut watched = Watched::new(cap, Instant::now());
-    let look = cap.map_or(LOOK, |cap| LOOK.min(cap / 4));
+/// Ends when a run process has to be given up.
+async fn stalled(pid: i32, note: &Path, cap: Option<Duration>) -> StallReason {
+    let mut watch = RunWatch::new(cap, Instant::now());
     loop {
-        tokio::time::sleep(look).await;
-        // A note that is not to be had counts as one that does not change.
+        tokio::time::sleep(watch.next_look()).await;
+        // A note that cannot be read counts as one that does not change.
         let text = tokio::fs::read(note).await.unwrap_or_default();
-        if watched.is_stalled(&text, Instant::now()) {
-            return;
+        if let Some(reason) = watch.look(&text, is_stopped(pid), Instant::now()) {
+            return reason;
         }
     }
 }
@@ -118,11 +114,11 @@ async fn stalled(note: &Path, cap: Option<Duration>) {
 async fn watched(
     child: &mut ChildHandle,
     orders: &mut watch::Receiver<Order>,
-    stalled: impl Future<Output = ()>,
+    stalled: impl Future<Output = StallReason>,
 ) -> RunEnd {
     let pid = child.pid();
     let mut stalled = std::pin::pin!(stalled);
-    let mut hangs = false;
+    let mut given_up = None;
     let mut open = true;
     let mut done = Order::Run;
     loop {
@@ -154,17 +150,19 @@ async fn watched(
                 };
                 match end {
                     RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::NotStarted => {}
-                    RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled => kill_session(pid),
+                    RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) => kill_session(pid),
                 }
-                return match end {
-                    RunEnd::Signalled(signal) if hangs && signal == Signal::SIGKILL as i32 => RunEnd::Stalled,
-                    end => end,
+                return match (end, given_up) {
+                    (RunEnd::Signalled(signal), Some(reason)) if signal == Signal::SIGKILL as i32 => {
+                        RunEnd::Stalled(reason)
+                    }
+                    (end, _) => end,
                 };
             }
             changed = orders.changed(), if open => open = changed.is_ok(),
-            () = &mut stalled, if !hangs => {
-                tracing::warn!(pid, "a run process made no progress in the time it may take; it is killed");
-                hangs = true;
+            reason = &mut stalled, if given_up.is_none() => {
+                tracing::warn!(pid, end = %RunEnd::Stalled(reason), "a run process is given up");
+                given_up = Some(reason);
                 child.kill_group();
                 kill_session(pid);
             }

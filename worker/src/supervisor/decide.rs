@@ -254,19 +254,19 @@ pub(super) fn outcome(stage: Stage, end: RunEnd) -> Outcome {
             | RunEnd::LeaseLost
             | RunEnd::Exited(_)
             | RunEnd::Signalled(_)
-            | RunEnd::Stalled
+            | RunEnd::Stalled(_)
             | RunEnd::NotStarted => Outcome::Lost,
         },
         (_, RunEnd::Finished) => Outcome::Nothing,
         (_, RunEnd::LeaseLost) => Outcome::Lost,
         (_, RunEnd::Drained | RunEnd::NotStarted) => Outcome::GiveBack,
         // Our own kill says nothing about the task.
-        (Stage::Killed(KilledFor::Drain), RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled) => {
+        (Stage::Killed(KilledFor::Drain), RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_)) => {
             Outcome::GiveBack
         }
         // A process that was asked to end and has no handler yet dies of the asking.
         (Stage::Draining, RunEnd::Signalled(SIGTERM)) => Outcome::GiveBack,
-        (Stage::Running | Stage::Draining, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled) => {
+        (Stage::Running | Stage::Draining, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_)) => {
             Outcome::Crashed(end.to_string())
         }
     }

@@ -16,6 +16,7 @@ use super::{
     decide::{LEASE_WAIT, Moment, Outcome, next_wake, on, outcome},
     state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, RunEnd, Stage, State, Wanted},
 };
+use crate::progress::StallReason;
 
 const LEASE: Duration = Duration::from_secs(30);
 const BEAT: Duration = Duration::from_secs(10);
@@ -116,7 +117,7 @@ fn the_table_of_ends_is_complete() {
         RunEnd::Signalled(9),
         RunEnd::Signalled(15),
         RunEnd::NotStarted,
-        RunEnd::Stalled,
+        RunEnd::Stalled(StallReason::NoProgress),
     ];
     let exit = || Crashed("exit 101".to_owned());
     let nine = || Crashed("signal 9".to_owned());

@@ -11,7 +11,10 @@ use docket_schema::{
     wire::{Held, Lease, LostWhy, ReleaseReason},
 };
 
-use crate::bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST};
+use crate::{
+    bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST},
+    progress::StallReason,
+};
 
 /// A lease: a task under the epoch it was leased with. The same task leased again is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,8 +46,8 @@ pub enum RunEnd {
     Exited(i32),
     /// A signal ended it.
     Signalled(i32),
-    /// It let pass what time it said it needed, and was killed.
-    Stalled,
+    /// It was given up while it was there, and killed.
+    Stalled(StallReason),
     /// It could not be started: the worker's fault, not the task's.
     NotStarted,
 }
@@ -69,7 +72,12 @@ impl std::fmt::Display for RunEnd {
             Self::LeaseLost => f.write_str("lease lost"),
             Self::Exited(status) => write!(f, "exit {status}"),
             Self::Signalled(signal) => write!(f, "signal {signal}"),
-            Self::Stalled => f.write_str("no progress in the time it may take; killed"),
+            Self::Stalled(StallReason::NoProgress) => {
+                f.write_str("no progress in the time it may take; killed")
+            }
+            Self::Stalled(StallReason::Stopped) => {
+                f.write_str("stopped by a signal and not continued; killed")
+            }
             Self::NotStarted => f.write_str("not started"),
         }
     }
