@@ -116,7 +116,7 @@ impl Following {
         let (response, parser) = self.open.as_mut().expect("opened above");
         let broken = |kind: std::io::ErrorKind| ClientError::Unreachable {
             doing,
-            url: self.client.address().to_owned(),
+            url: self.client.place(),
             source: Box::new(std::io::Error::from(kind)),
         };
         let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk())

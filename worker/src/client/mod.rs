@@ -2,7 +2,8 @@
 //!
 //! Owns connections, time limits, the shape of errors and the patience of retries; knows nothing of
 //! leases or runs. Nothing here retries by itself but [`Client::follow`]: only the caller knows how
-//! long an attempt is worth making, and says so with [`patiently`]. Except for "too many requests": that was
+//! long an attempt is worth making, and says so with [`patiently`], or for all calls with
+//! [`Client::with_patience`]. Except for "too many requests": that was
 //! refused before anything was done, so every call sends it again after the wait that was asked for, for
 //! half a minute at most.
 //!
@@ -17,6 +18,7 @@ mod delivery;
 mod error;
 mod flow;
 mod follow;
+mod home_address;
 mod limits;
 mod memory;
 mod notifications;
@@ -33,6 +35,7 @@ mod tests;
 pub use blobs::UPLOADS_IN_FLIGHT;
 pub use calls::Lineage;
 pub use error::ClientError;
+pub use home_address::home_address;
 pub use retry::patiently;
 pub(crate) use retry::patiently_without_room;
 pub use transport::Client;

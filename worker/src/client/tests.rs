@@ -281,3 +281,67 @@ async fn why_tls_failed_is_in_the_first_line() {
     assert!(matches!(error, ClientError::Tls { .. }) && error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("InvalidContentType"), "{error}");
 }
+
+/// A coordinator that misses this blob. In a runtime of its own: when that ends, its connections end as after a kill.
+fn serve_missing(hash: BlobHash) -> (std::net::SocketAddr, tokio::runtime::Runtime) {
+    let answer = move || async move { Json(serde_json::json!({ "missing": [hash] })) };
+    let router = Router::new().route("/v1/blobs/missing", post(answer));
+    let server = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    server.spawn(async move {
+        axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), router).await.unwrap();
+    });
+    (address, server)
+}
+
+/// Takes the lock of `file`, as the owner of a home does.
+fn lock_as_owner(file: &std::fs::File) {
+    use nix::{
+        fcntl::{FcntlArg, fcntl},
+        libc,
+    };
+    let lock = libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK).unwrap(),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+}
+
+#[tokio::test]
+async fn a_client_of_a_home_finds_each_owner_that_holds_the_lock_and_no_other() {
+    let (one, two) = (BlobHash::of(b"one"), BlobHash::of(b"two"));
+    let (first, first_server) = serve_missing(one);
+    let (second, second_server) = serve_missing(two);
+    let folder = tempfile::tempdir().unwrap();
+    let lock_file = folder.path().join("docket.lock");
+    let announce = |address: std::net::SocketAddr| {
+        std::fs::write(&lock_file, format!(r#"{{"pid":1,"address":"http://{address}"}}"#)).unwrap();
+    };
+    let client = Client::new(&home_address(&lock_file).unwrap(), secret("dk_test")).unwrap();
+    // A file that nobody has locked may announce a stranger.
+    announce(first);
+    let error = client.missing_blobs(&[one]).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
+    let owner = std::fs::File::options().read(true).write(true).open(&lock_file).unwrap();
+    lock_as_owner(&owner);
+    assert_eq!(client.missing_blobs(&[one]).await.unwrap(), [one]);
+    // The first owner dies, and another announces itself: the same client reaches it, and waits for it where it must.
+    first_server.shutdown_background();
+    drop(owner);
+    announce(second);
+    let patient = client.with_patience(Duration::from_secs(60));
+    let blobs = [two];
+    let (answer, _owner) = tokio::join!(patient.missing_blobs(&blobs), async {
+        let owner = std::fs::File::options().read(true).write(true).open(&lock_file).unwrap();
+        lock_as_owner(&owner);
+        owner
+    });
+    assert_eq!(answer.unwrap(), [two]);
+    second_server.shutdown_background();
+    assert_eq!(home_address(std::path::Path::new("relative")), None);
+}

@@ -1,13 +1,20 @@
 //! Connections and the one way a request is sent and its answer read.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use docket_schema::wire::{Problem, ProblemCode};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::ClientError;
+use super::{
+    ClientError,
+    home_address::{HOME_URL, OwnerResolver, lock_file_of},
+    patiently,
+};
 use crate::secret::Secret;
 
 /// A coordinator that does not accept within this is down, or behind a network that drops.
@@ -29,7 +36,10 @@ const IDLE_CONNECTIONS_MAX: usize = 16;
 pub struct Client {
     http: reqwest::Client,
     base: Arc<Url>,
+    /// The address as it was given, where that is a home's lock file; requests go to [`HOME_URL`] then.
+    home: Option<Arc<Url>>,
     token: Arc<Secret>,
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Client {
@@ -39,8 +49,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`).
-    /// Connects only when first used.
+    /// A client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`), or of the coordinator
+    /// that serves a home ([`home_address`](super::home_address)). Connects only when first used.
     ///
     /// # Errors
     /// [`ClientError::BadUrl`]; [`ClientError::Setup`] where https is asked for and the system's
@@ -55,6 +65,12 @@ impl Client {
     /// As [`Client::new`]; [`ClientError::Ca`] where `ca` holds none.
     pub fn trusting(base_url: &str, token: Secret, ca: Option<&str>) -> Result<Self, ClientError> {
         let base = Url::parse(base_url.trim()).map_err(|_| ClientError::BadUrl)?;
+        if let Some(lock_file) = lock_file_of(&base) {
+            let http = plain_connections(Some(OwnerResolver::new(lock_file))).map_err(ClientError::Setup)?;
+            let requests_to = Url::parse(HOME_URL).map_err(|_| ClientError::BadUrl)?;
+            let (home, token) = (Some(Arc::new(base)), Arc::new(token));
+            return Ok(Self { http, base: Arc::new(requests_to), home, token, patience: Duration::ZERO });
+        }
         let plain = base.username().is_empty()
             && base.password().is_none()
             && base.path() == "/"
@@ -69,19 +85,33 @@ impl Client {
         if !plain {
             return Err(ClientError::BadUrl);
         }
-        let http = if tls { encrypted(ca)? } else { plain_connections().map_err(ClientError::Setup)? };
-        Ok(Self { http, base: Arc::new(base), token: Arc::new(token) })
+        let http = if tls { encrypted(ca)? } else { plain_connections(None).map_err(ClientError::Setup)? };
+        Ok(Self { http, base: Arc::new(base), home: None, token: Arc::new(token), patience: Duration::ZERO })
     }
 
     /// The same coordinator and connections under another token.
     #[must_use]
     pub fn with_token(&self, token: Secret) -> Self {
-        Self { http: self.http.clone(), base: Arc::clone(&self.base), token: Arc::new(token) }
+        Self { token: Arc::new(token), ..self.clone() }
     }
 
-    /// The coordinator's address, as `http://host:port`.
+    /// The same, whose calls wait up to `patience` for a coordinator that does not answer. A call whose answer was
+    /// lost is sent again, so every call must be safe to repeat.
+    #[must_use]
+    pub fn with_patience(&self, patience: Duration) -> Self {
+        Self { patience, ..self.clone() }
+    }
+
+    /// The coordinator's address as it was given: `http://host:port`, or that of a home.
     pub fn address(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+        self.home.as_deref().unwrap_or(&self.base).as_str().trim_end_matches('/')
+    }
+
+    /// The address for people; of a home its folder.
+    pub(super) fn place(&self) -> String {
+        let lock_file = self.home.as_deref().and_then(lock_file_of);
+        let folder = lock_file.as_deref().and_then(std::path::Path::parent);
+        folder.map_or_else(|| self.address().to_owned(), |folder| folder.display().to_string())
     }
 
     pub(super) fn call(&self, doing: &'static str, method: Method, path: &str) -> Call<'_> {
@@ -91,7 +121,7 @@ impl Client {
     }
 
     pub(super) fn protocol(&self, doing: &'static str, what: impl Into<String>) -> ClientError {
-        ClientError::Protocol { doing, url: self.address().to_owned(), what: what.into() }
+        ClientError::Protocol { doing, url: self.place(), what: what.into() }
     }
 
     pub(super) fn failed(&self, doing: &'static str, source: reqwest::Error) -> ClientError {
@@ -99,7 +129,7 @@ impl Client {
         if source.is_builder() {
             return self.protocol(doing, "the request cannot be written (is the token one line of ASCII?)");
         }
-        let url = self.address().to_owned();
+        let url = self.place();
         match tls_fault(&source) {
             Some(why) => ClientError::Tls { doing, url, why: why.to_string() },
             None => ClientError::Unreachable { doing, url, source: Box::new(source) },
@@ -144,14 +174,18 @@ fn encrypted(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
 
 /// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
 /// TLS setup that trusts nobody instead: it is never used.
-fn plain_connections() -> Result<reqwest::Client, reqwest::Error> {
+fn plain_connections(resolver: Option<OwnerResolver>) -> Result<reqwest::Client, reqwest::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let nobody = rustls::ClientConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .expect("ring has the default protocol versions")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
-    connections().tls_backend_preconfigured(nobody).no_proxy().build()
+    let plain = connections().tls_backend_preconfigured(nobody).no_proxy();
+    match resolver {
+        Some(resolver) => plain.dns_resolver(Arc::new(resolver)).build(),
+        None => plain.build(),
+    }
 }
 
 /// One request being put together.
@@ -206,8 +240,15 @@ impl Call<'_> {
         }
     }
 
-    /// Sends, and reads the whole answer.
+    /// Sends, and reads the whole answer; again and again where the client is patient.
     pub(super) async fn bytes(self, limit: usize) -> Result<Bytes, ClientError> {
+        if self.client.patience.is_zero() {
+            return self.sent(limit).await;
+        }
+        patiently(Instant::now() + self.client.patience, || self.sent(limit)).await
+    }
+
+    async fn sent(&self, limit: usize) -> Result<Bytes, ClientError> {
         let mut patience = TOO_MANY_WAIT_MAX;
         loop {
             let request = self.request().timeout(ANSWER_TIMEOUT + self.wait);
@@ -254,12 +295,12 @@ impl Call<'_> {
         match status {
             // What a proxy says while the coordinator behind it is away.
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                let detail = format!("nobody answers behind {} (status {status})", self.client.address());
+                let detail = format!("nobody answers behind {} (status {status})", self.client.place());
                 ClientError::Refused(Box::new(ProblemCode::Unavailable.problem(detail)))
             }
             // What a proxy says for itself.
             StatusCode::TOO_MANY_REQUESTS => {
-                let detail = format!("{} takes no more requests for now", self.client.address());
+                let detail = format!("{} takes no more requests for now", self.client.place());
                 ClientError::Refused(Box::new(ProblemCode::TooMany.problem(detail)))
             }
             _ => self.client.protocol(self.doing, format!("status {status} without a problem body")),
@@ -285,7 +326,7 @@ impl Call<'_> {
         let mut patience = TOO_MANY_WAIT_MAX;
         let late = |_| ClientError::Unreachable {
             doing: self.doing,
-            url: self.client.address().to_owned(),
+            url: self.client.place(),
             source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
         let response = loop {

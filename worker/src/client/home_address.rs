@@ -1,0 +1,89 @@
+//! The address of a home's coordinator: whichever process serves the home at the moment.
+//!
+//! Several processes may share a home, and the one that serves it may end while the others continue: the next one
+//! serves at another port. A client of a home therefore has no fixed address. Each new connection asks the home's lock
+//! file, where the owner announces its address. Invariant: an address is used only while a process holds the lock.
+//! What a dead owner announced may belong to a stranger by now, who must not get a token.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
+use reqwest::{
+    Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+};
+
+/// What requests to a home are addressed to. It has no port: the announced address brings its own.
+pub(super) const HOME_URL: &str = "http://localhost/";
+
+/// Longest announcement that is read, in bytes.
+const ANNOUNCEMENT_BYTES_MAX: u64 = 64 * 1024;
+
+/// The address of the coordinator that holds this lock file, for [`Client::new`](super::Client::new). It stays right
+/// when another process takes the lock and announces itself there.
+///
+/// Returns `None` for a path that is not absolute.
+pub fn home_address(lock_file: &Path) -> Option<String> {
+    Url::from_file_path(lock_file).ok().map(String::from)
+}
+
+/// The lock file that [`home_address`] was given.
+pub(super) fn lock_file_of(address: &Url) -> Option<PathBuf> {
+    (address.scheme() == "file").then(|| address.to_file_path().ok()).flatten()
+}
+
+/// Resolves every name to the address that the owner of a lock file announces.
+#[derive(Debug)]
+pub(super) struct OwnerResolver {
+    lock_file: PathBuf,
+}
+
+impl OwnerResolver {
+    pub(super) const fn new(lock_file: PathBuf) -> Self {
+        Self { lock_file }
+    }
+}
+
+impl Resolve for OwnerResolver {
+    fn resolve(&self, _: Name) -> Resolving {
+        // Two short system calls and a read of some bytes: not worth a thread.
+        let found = announced_address(&self.lock_file);
+        Box::pin(async move { Ok(Box::new(std::iter::once(found?)) as Addrs) })
+    }
+}
+
+/// Where the process that holds the lock answers.
+fn announced_address(lock_file: &Path) -> io::Result<SocketAddr> {
+    let file = File::open(lock_file)?;
+    if !is_locked(&file)? {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "no process serves this home"));
+    }
+    let mut text = String::new();
+    file.take(ANNOUNCEMENT_BYTES_MAX).read_to_string(&mut text)?;
+    let announced: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let url = announced["address"].as_str().and_then(|address| Url::parse(address).ok());
+    let address = url.and_then(|url| url.socket_addrs(|| None).ok()?.into_iter().next());
+    address.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotConnected, "the process that holds this home does not serve it yet")
+    })
+}
+
+fn is_locked(file: &File) -> io::Result<bool> {
+    let mut lock = libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK).expect("lock kinds are 0, 1 and 2"),
+        l_whence: i16::try_from(libc::SEEK_SET).expect("0"),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
