@@ -314,7 +314,7 @@ impl QueueName {
         &self.0
     }
 
-    /// The queue of one task alone, which no other worker looks at.
+    /// The queue of one task alone. While a worker serves it by name, workers of all queues leave it alone.
     pub fn of_one(task: TaskId) -> Self {
         Self(format!("{OWN_QUEUE}{}", task.short()))
     }

@@ -186,6 +186,10 @@ pub(super) struct Leasing {
     /// What is set for queues, and the batches whose budget is spent.
     pub(super) queues: Option<(HashMap<QueueName, QueueSettings>, HashSet<BatchId>)>,
     pub(super) heads: Option<SeenHeads>,
+    /// How long a worker that is not heard of counts as there.
+    pub(super) lease_ms: u64,
+    /// Queues of one task that a living worker serves by name.
+    pub(super) claimed: Option<HashSet<QueueName>>,
 }
 
 /// A worker as the database knows it.

@@ -5,11 +5,12 @@ use docket_coordinator::{
     store::{AppendError, CommandError, Granted, Heartbeat, Taken, Term, Trust},
 };
 use docket_schema::{
-    ids::{Epoch, Seq, StreamId},
+    ids::{Epoch, QueueName, Seq, StreamId, TaskId},
     run::RunOutcome,
-    task::{ReleaseWhy, TaskState},
-    wire::{Held, LostWhy},
+    task::{ReleaseWhy, TaskSpec, TaskState},
+    wire::{Held, LeaseRequest, LostWhy},
 };
+use uuid::Uuid;
 
 use super::{
     Database, World,
@@ -40,6 +41,44 @@ pub(super) async fn lease_request_repeated_answers_the_same(database: Database) 
     let (counts, workers) = world.store.status(docket_schema::ids::Timestamp(0)).await.expect("reads");
     let running = counts.iter().find(|count| count.state == TaskState::Running).expect("counted");
     assert_eq!((running.count, workers[0].held, workers[0].name.as_str()), (3, 3, "tester"));
+    world.check().await;
+}
+
+pub(super) async fn a_queue_of_one_is_left_to_its_own_worker_while_that_lives(database: Database) {
+    let world = World::open(database).await;
+    let submit = async |queue: &QueueName, title: &str| {
+        world.submit(TaskSpec { queue: queue.clone(), ..spec(title) }).await
+    };
+    let others = world.worker();
+    let claimed_by = async |queue: &QueueName| {
+        let own = world.worker();
+        let claim = LeaseRequest { queues: vec![queue.clone()], ..own.request(1) };
+        assert!(own.send(claim).await.is_empty(), "nothing is there yet");
+        own
+    };
+    let queue = |n| QueueName::of_one(TaskId(Uuid::from_u128(n)));
+    let (drained, silent, orphan) = (queue(1), queue(2), queue(3));
+    let first = claimed_by(&drained).await;
+    let task = submit(&drained, "of a worker that is drained").await;
+    assert!(others.lease(1).await.is_empty(), "a worker of all queues leaves it alone");
+    let own = LeaseRequest { queues: vec![drained.clone()], ..first.request(1) };
+    let lease = first.send(own).await.pop().expect("its own worker gets it");
+    assert_eq!(lease.record.id, task);
+    let epoch = lease.record.epoch;
+    let given_back = world.act(task, move |record| decide::release(record, epoch, ReleaseWhy::Drained)).await;
+    given_back.expect("given back");
+    assert!(others.lease(1).await.is_empty());
+    assert!(world.store.drain_worker(first.incarnation).await.expect("drains"));
+    assert_eq!(others.lease(1).await.pop().expect("everyone's now").record.id, task);
+
+    claimed_by(&silent).await;
+    let task = submit(&silent, "of a worker that is not heard of").await;
+    assert!(others.lease(1).await.is_empty());
+    world.pass(LEASE_MS + 1);
+    assert_eq!(others.lease(1).await.pop().expect("everyone's now").record.id, task);
+
+    let task = submit(&orphan, "of nobody that lives").await;
+    assert_eq!(others.lease(1).await.pop().expect("everyone's").record.id, task);
     world.check().await;
 }
 

@@ -126,6 +126,7 @@ pub const CASES: &[(&str, Case)] = cases![
     schedules::a_firing_whose_coordinator_died_gets_its_task_once,
     schedules::what_was_missed_or_overlaps_is_as_the_schedule_says,
     leases::lease_request_repeated_answers_the_same,
+    leases::a_queue_of_one_is_left_to_its_own_worker_while_that_lives,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,
     leases::late_calls_after_expiry_are_refused,

@@ -14,7 +14,7 @@ use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Concurrency, Flow, TaskState},
-    wire::LeaseRequest,
+    wire::{LeaseRequest, WorkerAbout},
 };
 use uuid::Uuid;
 
@@ -38,6 +38,9 @@ const LOOKS_MAX: u32 = 8;
 /// How much further each of them sees, and how many tasks of a flow at most.
 const FURTHER: usize = 4;
 const SEEN_MAX: usize = 4096;
+
+/// How long a worker that is not heard of keeps its own queue, at least: one that waits for work asks every 20 s.
+const CLAIM_MS_MIN: u64 = 30_000;
 
 /// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
 const NEAR: usize = 2;
@@ -126,6 +129,10 @@ async fn choose_of(
 ) -> Result<Vec<TaskId>, LoadError> {
     let mut flows: Vec<(Flow, PlaceInFlow)> =
         flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).collect();
+    if request.queues.is_empty() && flows.iter().any(|(flow, _)| flow.queue.is_of_one()) {
+        let claimed = claimed_queues(desk, conn, now).await?;
+        flows.retain(|(flow, _)| !claimed.contains(&flow.queue));
+    }
     let mut looking = Looking { full: Vec::new(), running: None, chosen: Chosen::default() };
     let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
@@ -295,6 +302,37 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
         && (request.queues.is_empty() || request.queues.contains(&flow.queue))
         && (request.engines.is_empty() || request.engines.iter().any(|engine| engine.name == flow.engine))
         && request.labels.satisfy(&flow.selector)
+}
+
+/// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
+/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for a lease time ([`CLAIM_MS_MIN`]).
+async fn claimed_queues(
+    desk: &mut Desk,
+    conn: &mut Conn<'_>,
+    now: Timestamp,
+) -> Result<HashSet<QueueName>, LoadError> {
+    if let Some(known) = &desk.leasing.claimed {
+        return Ok(known.clone());
+    }
+    let mut claimed = HashSet::new();
+    let mut claim = |about: &str| -> Result<(), LoadError> {
+        let about: WorkerAbout = serde_json::from_str(about).map_err(|error| corrupt(error.to_string()))?;
+        claimed.extend(about.queues.into_iter().filter(QueueName::is_of_one));
+        Ok(())
+    };
+    // Reads the whole table of workers: a row for each that was heard of lately.
+    let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
+    let silence_ms = desk.leasing.lease_ms.max(CLAIM_MS_MIN);
+    let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
+    for mut row in conn.rows(sql, vec![Arg::Int(since)]).await? {
+        claim(&row.text(0)?)?;
+    }
+    // Those that this very batch hears of.
+    for about in desk.staged.workers.values().filter_map(|worker| worker.about.as_deref()) {
+        claim(about)?;
+    }
+    desk.leasing.claimed = Some(claimed.clone());
+    Ok(claimed)
 }
 
 /// Each flow of which there are tasks.

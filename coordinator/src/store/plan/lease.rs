@@ -66,6 +66,7 @@ pub(super) async fn plan_lease(
         return Ok(Leased { leases: Vec::new(), drain });
     }
     let wanted = (request.max as usize).min(runs.len());
+    desk.leasing.lease_ms = lease_ms;
     let chosen = choose(desk, conn, request, wanted, now).await?;
     desk.load_tasks(conn, &chosen).await?;
     let lessee = Lessee { incarnation: request.incarnation, name: request.name.clone() };
