@@ -64,6 +64,7 @@ mod reread;
 mod resume;
 mod schedules;
 mod secrets;
+mod shared_home;
 mod step;
 mod storage;
 mod task_policy;

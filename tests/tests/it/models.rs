@@ -22,7 +22,7 @@ pub(crate) const PROTOCOLS: [Provider; 3] =
     [Provider::Anthropic, Provider::OpenAi, Provider::OpenAiResponses];
 
 /// What the models of these tests cost: the main one ten times what the cheap one does.
-fn prices() -> String {
+pub(crate) fn prices() -> String {
     let of = |name: &str, price: u32| {
         format!(
             "[prices.\"{name}\"]\ninput = \"{price}\"\noutput = \"{price}\"\ncache_read = \"0\"\n\

@@ -1,16 +1,21 @@
 //! Models that are refused, away or set up wrongly, and what is asked of them: whole runs over real HTTP, each
 //! proven afterwards.
 
+use std::{collections::BTreeMap, ffi::OsStr};
+
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     run::{ModelFailed, RunEvent},
     task::{Backoff, SettingsPatch, TaskBlockedWhy, TaskState},
 };
-use docket_tests::system::{History, Sample, room, until};
-use docket_worker::model::Provider;
+use docket_tests::{
+    model_server::ModelServer,
+    system::{History, Proc, Sample, Signal, Terminal, Tool, room, run, send, until},
+};
+use docket_worker::model::{Provider, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::models::{PROTOCOLS, Stage};
+use crate::models::{PROTOCOLS, Stage, prices};
 
 const MAIN: &str = r#"
 [[turns]]
@@ -379,4 +384,59 @@ async fn a_budget_of_tokens_holds_where_the_server_counts_none() -> Result<()> {
     ensure!(answers.iter().all(|usage| usage.estimated && usage.input_tokens > 1000), "{answers:?}");
     ensure!((2..12).contains(&answers.len()), "{answers:?}");
     stage.end().await
+}
+
+/// `docket run` waits through an outage as `docket up` does, and says so; interrupted, it leaves the task to `docket up`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn docket_run_waits_until_the_provider_answers_again() -> Result<()> {
+    let _room = room().await;
+    // Two attempts each: `main` is asked again after one outage, `spare` after one in which a person stops it.
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "1\n" } }]
+[[turns]]
+text = "Done."
+fault = { kind = "overloaded", times = 3 }
+"#;
+    let scripts = ["main", "spare"].map(|name| (name.to_owned(), script));
+    let scripts: Result<BTreeMap<_, _>, _> = scripts
+        .into_iter()
+        .map(|(name, script)| ScriptedModel::parse(script.as_bytes()).map(|script| (name, script)))
+        .collect();
+    let server = ModelServer::start_by_model(scripts?).await?;
+    let home = tempfile::tempdir()?;
+    std::fs::write(home.path().join("docket.toml"), format!("[run]\nmodel_attempts_max = 2\n{}", prices()))?;
+    let sample = Sample::new(&[("a", "")])?;
+    let (repo, url) = (sample.path().to_str().context("UTF-8")?, server.base_url(Provider::OpenAi));
+    let env = [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::KEY))];
+    let start = |name: &str| {
+        let model = format!("openai:{name}");
+        let args = ["run", "Do it", "--repo", repo, "--model", &model, "--base-url", &url];
+        Terminal::start(home.path(), &env, &args)
+    };
+    let mut terminal = start("main")?;
+    terminal.shows("waiting for the model's provider since").await?;
+    terminal.shows("next try at").await?;
+    terminal.shows("and `docket up` continues it then").await?;
+    let status = terminal.wait().await?;
+    ensure!(status.success() && terminal.all().contains("a.txt"), "{status}: {}", terminal.all());
+
+    let mut terminal = start("spare")?;
+    terminal.shows("waiting for the model's provider since").await?;
+    send(terminal.pid()?, Signal::SIGINT);
+    let status = terminal.wait().await?;
+    terminal.shows("stopped; task").await?;
+    terminal.shows("`docket up` continues it").await?;
+    ensure!(status.code() == Some(1), "{status}: {}", terminal.all());
+    let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
+    let up_env = [env[1], ("DOCKET_BASE_URLS", OsStr::new("http://127.0.0.1:*"))];
+    let (up, _) = Proc::start("up", home.path(), &up_env, &args).await?;
+    let row = until("the end of the task that was left", async || {
+        let rows = run(Tool::Docket, home.path(), &env[..1], &["ps", "--json"]).await.ok()?.ok().ok()?;
+        let mut rows = rows.lines().filter_map(|row| serde_json::from_str::<Value>(row).ok());
+        rows.find(|row| row["model"] == "openai:spare" && row["state"] == "completed")
+    });
+    let row = row.await.with_context(|| up.tail())?;
+    ensure!(row["runs"] == 1 && row["failures"] == 0, "{row}");
+    Ok(())
 }

@@ -126,8 +126,8 @@ async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<(
     Ok(())
 }
 
-/// `docket run` beside a coordinator that has no worker: it says what it waits for, and, interrupted, where the task
-/// is; a worker that comes later does it all the same.
+/// `docket run` for a coordinator elsewhere that has no worker: it says what it waits for, and, interrupted, where the
+/// task is; a worker that comes later does it all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on() -> Result<()> {
     let _room = room().await;
@@ -136,8 +136,13 @@ async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on()
     let script = sample.script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     let args = ["run", "Do it", "--repo", repo, "--model", "scripted:run", "--script", script];
-    let env = [("DOCKET_HOME", coordinator.home().as_os_str())];
-    let mut terminal = Terminal::start(coordinator.home(), &env, &args)?;
+    let home = tempfile::tempdir()?;
+    let env = [
+        ("DOCKET_HOME", home.path().as_os_str()),
+        ("DOCKET_URL", OsStr::new(coordinator.address())),
+        ("DOCKET_TOKEN", OsStr::new(coordinator.token())),
+    ];
+    let mut terminal = Terminal::start(home.path(), &env, &args)?;
     terminal.shows("is available in queue default; no worker has taken it yet; start one with").await?;
     send(terminal.pid()?, Signal::SIGINT);
     let status = terminal.wait().await?;
@@ -150,6 +155,21 @@ async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on()
     let view = coordinator.ended(task.id).await?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task);
     worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// In a home whose coordinator has no worker, `docket run` works by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_in_a_served_home_needs_no_other_worker() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n"), ("tool", "true\n")])?;
+    let script = sample.script(SCRIPT)?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "Do it", "--repo", repo, "--model", "scripted:run", "--script", script];
+    let done = coordinator.docket(&args).await?;
+    ensure!(done.success() && done.stdout.contains("+++ b/a.txt"), "{done:?}");
+    ensure!(done.stderr.contains("`docket serve` (process"), "{done:?}");
     coordinator.end_and_check().await
 }
 

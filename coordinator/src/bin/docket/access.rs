@@ -7,7 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use docket_worker::{client::Client, secret::Secret};
+use docket_worker::{
+    client::{Client, home_address},
+    secret::Secret,
+};
 
 use crate::{
     context::Context,
@@ -63,7 +66,9 @@ impl Access {
                 Ownership::Owned(owner) if owner.is_gone() && Instant::now() < gone_until => {}
                 Ownership::Owned(owner) => {
                     if let Some(address) = owner.address {
-                        // Whoever is given a token of fewer rights has those, on this machine as well.
+                        // Another process may serve the home before the command is done: `follow` takes hours.
+                        let address = home_address(&cx.home.lock_path()).unwrap_or(address);
+                        // A given token may have fewer rights; it has those on this machine as well.
                         return match token_given() {
                             Some(token) => Self::of(&address, token),
                             None => Self::of(&address, cx.home.token()?),
@@ -78,7 +83,7 @@ impl Access {
                     Need::Read => return Self::here(cx, None).await,
                     Need::Write => {
                         if let Some(mut lock) = cx.home.try_lock()? {
-                            lock.announce(None)?;
+                            lock.announce_moment()?;
                             return Self::here(cx, Some(lock)).await;
                         }
                     }

@@ -18,7 +18,7 @@ use crate::{
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, FailWith as _, Failure, Outcome},
-    home::Home,
+    home::{Home, OwnerCommand},
     replay,
     serve::{Served, ServerArgs},
     verify,
@@ -77,7 +77,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         &cx,
         "The model's decisions here are scripted. All else is real: log, queue, processes, sandbox, tests, git.",
     );
-    let served = Served::start(&mut cx, &ServerArgs::default()).await?;
+    let served = Served::start(&mut cx, &ServerArgs::default(), OwnerCommand::Demo).await?;
     let client = Client::new(served.address(), cx.home.token()?)?;
     let report = play(&cx, &client, served.address(), begun).await;
     served.stop().await;

@@ -55,6 +55,40 @@ pub(crate) struct Owner {
     pub(crate) version: String,
     /// Where it answers; none for a command that is done in a moment.
     pub(crate) address: Option<String>,
+    /// What it is, where it answers.
+    #[serde(default)]
+    pub(crate) command: Option<OwnerCommand>,
+    /// Which store it serves: equal for equal stores.
+    #[serde(default)]
+    pub(crate) store: Option<String>,
+}
+
+/// A command that serves a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OwnerCommand {
+    /// `docket run`, for as long as its task takes.
+    Run,
+    /// `docket up`.
+    Up,
+    /// `docket serve`.
+    Serve,
+    /// `docket eval`.
+    Eval,
+    /// `docket demo`.
+    Demo,
+}
+
+impl std::fmt::Display for OwnerCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Run => "docket run",
+            Self::Up => "docket up",
+            Self::Serve => "docket serve",
+            Self::Eval => "docket eval",
+            Self::Demo => "docket demo",
+        })
+    }
 }
 
 /// What the lock file says.
@@ -208,7 +242,23 @@ impl Home {
 
     /// Takes the lock, if nobody has it.
     pub(crate) fn try_lock(&self) -> Outcome<Option<Lock>> {
-        let mut file = self.lock_file()?;
+        self.try_lock_in(self.lock_file()?)
+    }
+
+    /// Takes the lock of the one `docket up` that a home may have, if no process has it. A lock may outlive its owner
+    /// for a moment, so it is tried for that long.
+    pub(crate) fn lock_up(&self) -> Outcome<Option<Lock>> {
+        let until = Instant::now() + LINGER;
+        loop {
+            let lock = self.try_lock_in(open_lock_file(&self.path.join("up.lock"))?)?;
+            if lock.is_some() || Instant::now() >= until {
+                return Ok(lock);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn try_lock_in(&self, mut file: File) -> Outcome<Option<Lock>> {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
             Ok(_) => {}
             Err(nix::Error::EAGAIN | nix::Error::EACCES) => return Ok(None),
@@ -238,23 +288,51 @@ impl Home {
         Ok(serde_json::from_str(&text).map_or(Ownership::Starting, Ownership::Owned))
     }
 
+    /// The file whose lock makes a process the owner, and where the owner announces itself.
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.path.join("docket.lock")
+    }
+
     fn lock_file(&self) -> Outcome<File> {
-        let path = self.path.join("docket.lock");
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .fail_with(Exit::Failed, || format!("cannot open {}; check its permissions", path.display()))
+        open_lock_file(&self.lock_path())
     }
 }
 
+fn open_lock_file(path: &Path) -> Outcome<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .fail_with(Exit::Failed, || format!("cannot open {}; check its permissions", path.display()))
+}
+
 impl Lock {
-    /// Says where the owner answers.
-    pub(crate) fn announce(&mut self, address: Option<String>) -> Outcome<()> {
-        let owner = Owner { pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned(), address };
+    /// Says that a command has the home for a moment, and answers nowhere.
+    pub(crate) fn announce_moment(&mut self) -> Outcome<()> {
+        self.announce(None, None, None)
+    }
+
+    /// Says where the owner answers, what it is, and which store it serves.
+    pub(crate) fn announce_service(
+        &mut self,
+        address: String,
+        command: OwnerCommand,
+        store: String,
+    ) -> Outcome<()> {
+        self.announce(Some(address), Some(command), Some(store))
+    }
+
+    fn announce(
+        &mut self,
+        address: Option<String>,
+        command: Option<OwnerCommand>,
+        store: Option<String>,
+    ) -> Outcome<()> {
+        let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION").to_owned());
+        let owner = Owner { pid, version, address, command, store };
         let text = serde_json::to_vec(&owner).expect("no map in it");
         self.file.rewind()?;
         self.file.write_all(&text)?;
@@ -351,8 +429,11 @@ mod tests {
         assert_eq!(mode & 0o777, 0o700);
         let mut lock = home.try_lock().expect("tries").expect("is free");
         assert_eq!(home.ownership().expect("asks"), Ownership::Starting);
-        lock.announce(Some("http://127.0.0.1:7117/much-longer-than-the-next".to_owned())).expect("says");
-        lock.announce(Some("http://127.0.0.1:1".to_owned())).expect("says");
+        let mut announce = |address: &str| {
+            lock.announce_service(address.to_owned(), OwnerCommand::Up, "a store".to_owned()).expect("says");
+        };
+        announce("http://127.0.0.1:7117/much-longer-than-the-next");
+        announce("http://127.0.0.1:1");
         let Ownership::Owned(owner) = home.ownership().expect("asks") else { panic!("owned") };
         assert_eq!((owner.pid, owner.address.as_deref()), (std::process::id(), Some("http://127.0.0.1:1")));
         drop(lock);
@@ -365,8 +446,13 @@ mod tests {
         let home = Home::open(Some(folder.path())).expect("opens");
         let lock = home.try_lock().expect("tries").expect("is free");
         // No process has this id: they end far below.
-        let owner =
-            Owner { pid: u32::try_from(i32::MAX).expect("fits"), version: String::new(), address: None };
+        let owner = Owner {
+            pid: u32::try_from(i32::MAX).expect("fits"),
+            version: String::new(),
+            address: None,
+            command: None,
+            store: None,
+        };
         (&lock.file).write_all(&serde_json::to_vec(&owner).expect("no map in it")).expect("writes");
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| home.lock().expect("tries").is_some());
@@ -375,7 +461,7 @@ mod tests {
             assert!(waits.join().expect("ends"), "it was waited for");
         });
         let mut held = home.lock().expect("tries").expect("is free");
-        held.announce(None).expect("says");
+        held.announce_moment().expect("says");
         assert!(home.lock().expect("tries").is_none(), "one that lives is not waited for");
     }
 

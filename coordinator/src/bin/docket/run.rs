@@ -1,23 +1,20 @@
 //! `docket run`: one task from start to finish.
 //!
-//! Where nobody serves the home, it serves it for the duration, with one worker that takes this task
-//! only: its queue has a name of its own. What the run does is shown on standard error; standard
-//! output is for the patch.
+//! In a home it is carried out by this process, by a worker that takes this task only: its queue has a name of its
+//! own. Any number of runs share a home, one of its processes serves it, and another takes over when that one ends
+//! ([`HomeMember`]). What the run does is shown on standard error; standard output is for the patch.
 
-use std::{
-    io::IsTerminal as _,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+mod watch;
+
+use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
 
 use docket_schema::{
-    event::TypedEvent as _,
-    ids::{QueueName, RunId, Seq, TaskId},
-    run::RunEvent,
-    task::{Delivery, TaskBlockedWhy, TaskRecord, TaskState},
+    ids::{IncarnationId, QueueName, RunId, TaskId},
+    task::{Delivery, TaskRecord, TaskState},
+    wire::LeaseRequest,
 };
-use docket_worker::client::Client;
-use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
+use docket_worker::{client::Client, supervisor::SupervisorConfig};
+use futures_util::{FutureExt as _, future::FusedFuture as _};
 
 use crate::{
     access::{Access, Need},
@@ -27,24 +24,21 @@ use crate::{
     display::{self, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    follow,
-    home::Ownership,
-    logging, predecessor,
-    progress::Progress,
-    ps,
-    serve::{Served, ServerArgs},
+    home::OwnerCommand,
+    home_member::{HomeMember, MemberRole},
+    logging, ps,
+    serve::ServerArgs,
     show,
     signals::Stop,
-    submit::TaskArgs,
+    submit::{Asked, TaskArgs},
     supervise,
 };
+use watch::{WatchEnd, Workers, left, watch};
 
-/// How often the task's state is looked at while no run of it is followed.
-const LOOK: Duration = Duration::from_millis(25);
 /// How long the worker may take to end after its only run has.
 const WORKER_END: Duration = Duration::from_secs(10);
-/// How long a task may wait for a worker before that is told.
-const WAIT_TOLD: Duration = Duration::from_secs(2);
+/// How long a call waits for a coordinator that does not answer: one that starts again, or the next process of the home.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -52,8 +46,12 @@ const WAIT_TOLD: Duration = Duration::from_secs(2);
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
 unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
 terminal only, for `| git apply` would take it for done; `docket diff` shows it. Ctrl-C stops it after its turn;
-`docket up` would go on with it. Where a coordinator serves the home already, or one is named, its workers do it: Ctrl-C
-ends the watching only, and says how to look again.
+`docket up` continues it, at once where one works in this home. So does a `docket up` with the task of a run that was
+killed.
+
+Any number of runs share a home, also with a `docket up`: one of the processes serves it, and another takes over when
+that one ends. A model's provider that does not answer is waited for. Where a coordinator elsewhere is named (--url),
+its workers do it: Ctrl-C ends the watching only, and says how to look again.
 
 Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
 not watched to its end.
@@ -68,50 +66,85 @@ pub(crate) struct Args {
 }
 
 /// Does it.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let asked = args.task.check(&cx)?;
     let id = TaskId(docket_coordinator::clock::new_id());
     let stop = Stop::listen()?;
-    if cx.url.is_some() || cx.home.ownership()? != Ownership::Free {
-        let access = Access::open(&cx, Need::Write).await?;
-        // A command that changed something in a moment is no server.
-        if !access.is_alone() {
-            let followed = async {
-                let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
-                let ended =
-                    watch(&cx, &access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
-                finish(&cx, &access.client, &args.task, &ended, Workers::Elsewhere).await
-            };
-            let exit = tokio::select! {
-                exit = followed => exit,
-                () = stop.now.cancelled() => Err(Failure::new(Exit::Failed, "interrupted; `docket ps` tells what was submitted")),
-            };
-            access.close().await?;
-            return exit;
-        }
-        access.close().await?;
+    let order = RunOrder { args: &args.task, asked, id, stop: &stop };
+    match cx.url {
+        Some(_) => Box::pin(run_elsewhere(&cx, order)).await,
+        None => Box::pin(run_in_home(cx, order)).await,
     }
-    let queue = QueueName::of_one(id);
+}
+
+/// What a person wants.
+struct RunOrder<'a> {
+    args: &'a TaskArgs,
+    asked: Asked,
+    id: TaskId,
+    stop: &'a Stop,
+}
+
+/// The workers of a coordinator elsewhere carry it out.
+async fn run_elsewhere(cx: &Context, order: RunOrder<'_>) -> Outcome {
+    let RunOrder { args, asked, id, stop } = order;
+    let access = Access::open(cx, Need::Write).await?;
+    let client = access.client.with_patience(PATIENCE);
+    let follower = Follower { cx, args, stop, watching: client.clone(), finishing: client.clone() };
+    let followed = async {
+        let id = args.submit(cx, &client, asked, None, id).await?;
+        follower.follow_to_end(id, Workers::Elsewhere).await
+    };
+    let exit = tokio::select! {
+        exit = followed => exit,
+        () = stop.now.cancelled() => Err(interrupted()),
+    };
+    access.close().await?;
+    exit
+}
+
+/// This process carries it out, as a member of its home.
+async fn run_in_home(mut cx: Context, order: RunOrder<'_>) -> Outcome {
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
-    cx.config.queues = vec![queue.clone()];
+    cx.config.queues = vec![QueueName::of_one(order.id)];
     // Who names the server is who owns this worker, and no other task comes to its queue.
-    cx.config.base_urls.extend(args.task.base_url.clone());
-    let served = Served::start(&mut cx, &ServerArgs::default()).await?;
+    cx.config.base_urls.extend(order.args.base_url.clone());
+    let member = HomeMember::join(&cx, ServerArgs::default(), OwnerCommand::Run).await?;
+    if let MemberRole::Joined(owner) = &*member.role().borrow() {
+        let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
+        display::note(&format!(
+            "`{command}` (process {}) serves this home; this run works for it",
+            owner.pid
+        ));
+    }
+    let exit = work(&cx, &member, order).await;
+    member.leave().await;
+    exit
+}
+
+/// Submits the task and carries it out with a worker of this process.
+async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome {
+    let RunOrder { args, asked, id, stop } = order;
     let token = cx.home.token()?;
-    let client = Client::new(served.address(), token.clone())?;
-    let job = supervise::Job::new(served.address(), token, "run".to_owned());
-    predecessor::take_back(&cx.home, &client, job.incarnation()).await;
-    let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
+    let client = Client::new(member.address(), token.clone())?;
+    let patient = client.with_patience(PATIENCE);
+    let follower = Follower { cx, args, stop, watching: client, finishing: patient.clone() };
+    let job = supervise::Job::of_home(member.address(), token, "run".to_owned());
+    let incarnation = job.incarnation();
+    let mut worker = Box::pin(supervise::start(cx, job, stop)?.fuse());
     let mut work = Box::pin(async {
-        let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
-        let ended = watch(&cx, &client, id, stop.drain.cancelled(), Workers::Own).await?;
-        finish(&cx, &client, &args.task, &ended, Workers::Own).await
+        claim_queue(cx, &patient, incarnation).await?;
+        let submitted = args.submit(cx, &patient, asked, Some(QueueName::of_one(id)), id).await?;
+        // A task with the same key is another process's to work on.
+        let workers = if submitted == id { Workers::Own } else { Workers::Elsewhere };
+        follower.follow_to_end(submitted, workers).await
     });
     let exit = loop {
         tokio::select! {
             exit = &mut work => break exit,
+            () = stop.now.cancelled() => break Err(interrupted()),
             ended = &mut worker, if !worker.is_terminated() => {
                 // One that ends before it is told to cannot start at all.
                 if !stop.drain.is_cancelled() {
@@ -125,147 +158,57 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         // What it would still say changes nothing: the result is out.
         drop(tokio::time::timeout(WORKER_END, worker).await);
     }
-    served.stop().await;
     exit
 }
 
-/// Who works on the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Workers {
-    /// This process.
-    Own,
-    /// Whoever works for the coordinator that serves.
-    Elsewhere,
+/// Tells the coordinator that this process has a worker for the task's queue, before the task is there: a worker of
+/// all queues would take it first, with other keys and settings.
+async fn claim_queue(cx: &Context, client: &Client, incarnation: IncarnationId) -> Outcome<()> {
+    let request = LeaseRequest {
+        incarnation,
+        // Before the first request of the worker itself.
+        number: 0,
+        name: "run".to_owned(),
+        queues: cx.config.queues.clone(),
+        engines: SupervisorConfig::engines_of_this_build(),
+        labels: cx.config.labels.clone(),
+        layers: Vec::new(),
+        room: None,
+        max: 1,
+        wait_ms: 0,
+    };
+    client.lease(&request).await?;
+    Ok(())
 }
 
-/// Follows the task's runs until it has ended, or waits for somebody.
-async fn watch(
-    cx: &Context,
-    client: &Client,
-    id: TaskId,
-    stopped: impl Future<Output = ()>,
-    workers: Workers,
-) -> Outcome<TaskRecord> {
-    let progress = Progress::waiting(cx);
-    let mut untold = (workers == Workers::Elsewhere).then(Instant::now);
-    let mut stopped = std::pin::pin!(stopped);
-    // The run that was shown, up to where, and whether it went on or ended there.
-    let mut followed: Option<(RunId, Shown)> = None;
-    loop {
-        let task = client.task(id).await?.task;
-        // Who paused it lets it go on, and a child ends by itself.
-        let goes_on = matches!(task.blocked_why, Some(TaskBlockedWhy::Paused | TaskBlockedWhy::Child));
-        let seen = followed.filter(|(run, _)| task.last_run == Some(*run)).map(|(_, shown)| shown);
-        // What went on and ended within a look is shown as well.
-        let moves = task.state == TaskState::Running || task.state.is_ended();
-        let rests = seen.is_some_and(|shown| shown.rests) && !moves;
-        match task.last_run.filter(|_| seen.is_none_or(|shown| shown.rests) && !rests) {
-            // Also one that has ended before it was first seen.
-            Some(run) => {
-                let after = seen.map_or(Seq(0), |shown| shown.up_to);
-                tokio::select! {
-                    shown = show_run(client, run, after, &progress) => followed = Some((run, shown?)),
-                    () = &mut stopped => {
-                        return client.task(id).await.map(|view| view.task).map_err(Failure::from);
-                    }
-                }
-            }
-            None if task.state.is_ended() || (task.state == TaskState::Blocked && !goes_on) => {
-                return Ok(task);
-            }
-            None => {
-                progress.say(waiting_for(&task));
-                if task.state == TaskState::Available
-                    && task.last_run.is_none()
-                    && untold.is_some_and(|since| since.elapsed() >= WAIT_TOLD)
-                {
-                    untold = None;
-                    progress.note(&not_taken(&task));
-                }
-                tokio::select! {
-                    () = tokio::time::sleep(LOOK) => {}
-                    () = &mut stopped => return Ok(task),
-                }
-            }
+/// Watches a task and hands its result over.
+struct Follower<'a> {
+    cx: &'a Context,
+    args: &'a TaskArgs,
+    stop: &'a Stop,
+    /// For watching, which waits for a coordinator by itself and says so.
+    watching: Client,
+    /// For the result: its calls wait for a coordinator.
+    finishing: Client,
+}
+
+impl Follower<'_> {
+    async fn follow_to_end(&self, id: TaskId, workers: Workers) -> Outcome {
+        let stopped = self.stop.drain.cancelled();
+        match watch(self.cx, &self.watching, id, stopped, workers).await? {
+            WatchEnd::Rested(task) => finish(self.cx, &self.finishing, self.args, &task, workers).await,
+            WatchEnd::Stopped(task) => Err(Failure::new(Exit::Failed, left(&task, workers))),
         }
     }
 }
 
-fn not_taken(task: &TaskRecord) -> String {
-    let (id, queue) = (task.id.short(), &task.spec.queue);
-    format!(
-        "task {id} is available in queue {queue}; no worker has taken it yet; start one with `docket worker`, \
-         beside its coordinator or with DOCKET_URL and DOCKET_TOKEN"
-    )
-}
-
-/// Where a task is that is not watched to its end, and what goes on.
-fn left(task: &TaskRecord, workers: Workers) -> String {
-    let id = task.id.short();
-    match (workers, task.state) {
-        (Workers::Own, _) => {
-            format!("stopped; task {id} goes on at the next `docket up` (`docket cancel {id}` ends it)")
-        }
-        (Workers::Elsewhere, TaskState::Running) => format!(
-            "task {id} is running and goes on; `docket follow {id}` watches it again, `docket cancel {id}` ends it"
-        ),
-        (Workers::Elsewhere, state) => format!(
-            "task {id} is {state} in queue {} and waits there for a worker; `docket show {id}` tells how it goes, \
-             `docket cancel {id}` ends it",
-            task.spec.queue
-        ),
-    }
+fn interrupted() -> Failure {
+    Failure::new(Exit::Failed, "interrupted; `docket ps` tells what was submitted, `docket up` continues it")
 }
 
 /// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
 fn in_one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn waiting_for(task: &TaskRecord) -> String {
-    match &task.message {
-        Some(message) => line(&format!("{}: {}", ps::word(task), in_one_line(message))).into_owned(),
-        None => format!("{} in queue {}", ps::word(task), task.spec.queue),
-    }
-}
-
-/// How far a run was shown.
-#[derive(Debug, Clone, Copy)]
-struct Shown {
-    up_to: Seq,
-    /// It waits, and may go on from there.
-    rests: bool,
-}
-
-async fn show_run(client: &Client, run: RunId, after: Seq, progress: &Progress) -> Outcome<Shown> {
-    let mut stream = std::pin::pin!(client.follow(run, after));
-    let mut phase = "";
-    let mut shown = Shown { up_to: after, rests: false };
-    while let Some(event) = stream.next().await {
-        let event = event?;
-        shown.up_to = event.seq;
-        let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
-            continue;
-        };
-        if let RunEvent::PhaseChanged(e) = &typed {
-            phase = e.phase.as_str();
-        }
-        let (_, text) = follow::shown(&typed);
-        let text = line(text.trim()).into_owned();
-        if !text.is_empty() {
-            progress.note(&format!("turn {:<3} {text}", event.turn));
-            progress.say(format!("turn {} {phase}", event.turn));
-        }
-        if let RunEvent::ModelRequested(e) = &typed {
-            progress.say(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
-        }
-        // It waits, and no event follows until it goes on.
-        if matches!(typed, RunEvent::RunBlocked(_)) {
-            shown.rests = true;
-            break;
-        }
-    }
-    Ok(shown)
 }
 
 /// Hands over the result, and says how it went.

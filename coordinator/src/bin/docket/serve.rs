@@ -7,17 +7,19 @@ use docket_coordinator::{
     http::AnswerLost,
     server::{Exposure, Notices, TlsIdentity},
 };
+use docket_schema::ids::BlobHash;
 use docket_worker::client::Client;
 
 use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    home::{Lock, Ownership},
+    home::{Lock, OwnerCommand, Ownership},
     local::{Listening, Local},
     logging,
     signals::Stop,
     telemetry::Telemetry,
+    worker_registry,
 };
 
 /// Flags.
@@ -80,35 +82,37 @@ pub(crate) struct Served {
 
 impl Served {
     /// Takes the home and starts to serve.
-    pub(crate) async fn start(cx: &mut Context, args: &ServerArgs) -> Outcome<Self> {
+    pub(crate) async fn start(cx: &mut Context, args: &ServerArgs, command: OwnerCommand) -> Outcome<Self> {
+        lay_over(cx, args)?;
+        let lock = own(cx)?;
+        Self::start_with(cx, args, command, lock).await
+    }
+
+    /// Starts to serve a home whose lock this process has. The settings must have the flags laid over them.
+    pub(crate) async fn start_with(
+        cx: &mut Context,
+        args: &ServerArgs,
+        command: OwnerCommand,
+        mut lock: Lock,
+    ) -> Outcome<Self> {
         docket_coordinator::server::raise_descriptors();
-        if let Some(listen) = args.listen {
-            cx.config.server.listen = listen.to_string();
-        }
-        cx.config.store = args.store.clone().or(cx.config.store.take());
-        let server = &mut cx.config.server;
-        server.tls_cert = args.tls_cert.clone().or(server.tls_cert.take());
-        server.tls_key = args.tls_key.clone().or(server.tls_key.take());
-        server.check()?;
+        let server = &cx.config.server;
         let tls = match (&server.tls_cert, &server.tls_key) {
             (Some(cert), Some(key)) => Some(TlsIdentity::read(cert, key).fail_as(Exit::Usage)?),
             _ => None,
         };
-        let exposure = if args.insecure { Exposure::Open } else { Exposure::Loopback };
-        let mut lock = own(cx)?;
-        let (at, answers_lost) = (cx.config.server.listen.clone(), args.answers_lost.clone());
         let listening = Listening {
-            at,
-            exposure,
+            at: server.listen.clone(),
+            exposure: if args.insecure { Exposure::Open } else { Exposure::Loopback },
             tls,
-            answers_lost,
+            answers_lost: args.answers_lost.clone(),
             archive_dies: args.archive_dies,
             retention: cx.config.archive.retention.clone(),
             notices: Notices::Told,
         };
         let local = Local::start(cx, listening).await?;
         cx.home.tell_if_open_to_others()?;
-        lock.announce(Some(local.address().to_owned()))?;
+        lock.announce_service(local.address().to_owned(), command, store_mark(cx))?;
         Ok(Self { local, lock })
     }
 
@@ -129,17 +133,42 @@ impl Served {
     }
 }
 
+/// Lays the flags over the settings.
+pub(crate) fn lay_over(cx: &mut Context, args: &ServerArgs) -> Outcome<()> {
+    if let Some(listen) = args.listen {
+        cx.config.server.listen = listen.to_string();
+    }
+    cx.config.store = args.store.clone().or(cx.config.store.take());
+    let server = &mut cx.config.server;
+    server.tls_cert = args.tls_cert.clone().or(server.tls_cert.take());
+    server.tls_key = args.tls_key.clone().or(server.tls_key.take());
+    server.check()
+}
+
+/// Tells whether two processes would serve the same store. A hash, for the address may hold a password.
+pub(crate) fn store_mark(cx: &Context) -> String {
+    let database = || format!("sqlite:{}", cx.home.database().display());
+    let store = cx.config.store.clone().unwrap_or_else(database);
+    BlobHash::of(store.as_bytes()).to_string()
+}
+
 /// Takes the home's lock, or says who has it.
 pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
-    if let Some(lock) = cx.home.lock()? {
-        return Ok(lock);
+    match cx.home.lock()? {
+        Some(lock) => Ok(lock),
+        None => Err(owned_by_another(cx)?),
     }
+}
+
+/// The refusal that names the process that has the home.
+pub(crate) fn owned_by_another(cx: &Context) -> Outcome<Failure> {
     let home = cx.home.path().display();
     let message = match cx.home.ownership()? {
         Ownership::Owned(owner) => {
             let at = owner.address.map_or_else(String::new, |address| format!(" at {address}"));
+            let command = owner.command.map_or_else(String::new, |command| format!(" ({command})"));
             format!(
-                "process {} serves {home}{at} already; end it, or name another home with --home",
+                "process {}{command} serves {home}{at} already; end it, or name another home with --home",
                 owner.pid
             )
         }
@@ -147,12 +176,11 @@ pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
             format!("another docket is about to serve {home}; end it, or name another home with --home")
         }
     };
-    Err(Failure::new(Exit::Refused, message))
+    Ok(Failure::new(Exit::Refused, message))
 }
 
-/// Says that it serves, to people or programs.
-pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
-    let (address, tls) = (served.address(), served.tls_address());
+/// Says that this process serves the home, to people or programs.
+pub(crate) fn announce(cx: &Context, address: &str, tls: Option<String>, workers: u32) {
     if cx.json() {
         let mut said = serde_json::json!({
             "address": address,
@@ -180,11 +208,11 @@ pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let stop = Stop::listen()?;
-    let served = Served::start(&mut cx, &args.server).await?;
-    announce(&cx, &served, 0);
+    let served = Served::start(&mut cx, &args.server, OwnerCommand::Serve).await?;
+    announce(&cx, served.address(), served.tls_address(), 0);
     let client = Client::new(served.address(), cx.home.token()?)?;
     let telemetry = Telemetry::start(&cx, &client)?;
-    stop.drain.cancelled().await;
+    stop.drain.run_until_cancelled(worker_registry::watch_for_dead_workers(&cx.home, &client)).await;
     if let Some(telemetry) = telemetry {
         telemetry.stop().await;
     }

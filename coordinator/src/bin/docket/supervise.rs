@@ -21,6 +21,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     local::KEYS,
     signals::Stop,
+    worker_registry::WorkerRegistration,
 };
 
 /// How long a drain lets runs end their turn: a model's answer may take minutes.
@@ -117,13 +118,28 @@ pub(crate) struct Job {
     name: String,
     failpoints: Vec<Failpoint>,
     incarnation: IncarnationId,
+    /// Whether the home's coordinator is the one, whichever process that is: the worker is registered there then.
+    is_of_home: bool,
 }
 
 impl Job {
     /// Work for the coordinator at `address`.
     pub(crate) fn new(address: &str, token: Secret, name: String) -> Self {
         let incarnation = docket_worker::clock::new_incarnation();
-        Self { address: address.to_owned(), token, name, failpoints: Vec::new(), incarnation }
+        Self {
+            address: address.to_owned(),
+            token,
+            name,
+            failpoints: Vec::new(),
+            incarnation,
+            is_of_home: false,
+        }
+    }
+
+    /// Work for the home's coordinator, whichever process that is at the moment. `address` is the home's own
+    /// ([`docket_worker::client::home_address`]).
+    pub(crate) fn of_home(address: &str, token: Secret, name: String) -> Self {
+        Self { is_of_home: true, ..Self::new(address, token, name) }
     }
 
     /// The worker that will do it.
@@ -162,6 +178,8 @@ pub(crate) fn start(
         program: RunProgram::default(),
         failpoints: job.failpoints,
     };
+    let registration = job.is_of_home.then(|| WorkerRegistration::register(&cx.home, job.incarnation));
+    let registration = registration.transpose()?;
     let preflight = preflight((cx.config.sandbox, cx.config.limits), cx.home.folder("scratch")?);
     let wishes = [stop.drain.clone(), stop.now.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
@@ -170,7 +188,10 @@ pub(crate) fn start(
         display::note(&without_key());
     }
     Ok(async move {
-        let report = supervisor::run(config, preflight, Box::pin(signals)).await.fail_as(Exit::Failed)?;
+        let report = supervisor::run(config, preflight, Box::pin(signals)).await;
+        // From here on the worker counts as dead: what it still holds is released.
+        drop(registration);
+        let report = report.fail_as(Exit::Failed)?;
         tracing::info!("{report}");
         match report.end {
             SupervisorEnd::Drained | SupervisorEnd::Killed => Ok(()),

@@ -6,9 +6,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::Context,
     deliverer, display,
-    fail::{Exit, Outcome},
-    logging, predecessor,
-    serve::{self, Served, ServerArgs},
+    fail::{Exit, Failure, Outcome},
+    home::{Lock, OwnerCommand, Ownership},
+    home_member::{HomeMember, MemberRole},
+    logging,
+    serve::{self, ServerArgs},
     signals::Stop,
     supervise,
     telemetry::Telemetry,
@@ -19,6 +21,9 @@ use crate::{
 #[command(
     after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
 given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
+
+Any number of `docket run` and one `docket up` share a home. While a `docket run` serves the home, this works for it, and
+serves the home itself once that one has ended. It also takes up what a `docket run` left that was stopped or killed.
 
 Examples:
   docket up
@@ -37,17 +42,25 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let stop = Stop::listen()?;
     args.worker.lay_over(&mut cx.config);
-    let served = Served::start(&mut cx, &args.server).await?;
+    let _only_one = claim_up(&cx)?;
+    let member = HomeMember::join(&cx, args.server, OwnerCommand::Up).await?;
+    let ended = work(&cx, &member, &args.worker, &stop).await;
+    tokio::select! {
+        () = member.leave() => {}
+        () = stop.now.cancelled() => {}
+    }
+    ended.map(|()| Exit::Ok)
+}
+
+async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, stop: &Stop) -> Outcome<()> {
     let token = cx.home.token()?;
-    let job =
-        supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());
-    let client = Client::new(served.address(), cx.home.token()?)?;
-    predecessor::take_back(&cx.home, &client, job.incarnation()).await;
-    let worker = supervise::start(&cx, job, &stop)?;
-    serve::announce(&cx, &served, cx.config.slots);
+    let client = Client::new(member.address(), token.clone())?;
+    let job = supervise::Job::of_home(member.address(), token, args.name()).dying_at(args.failpoints());
+    let worker = supervise::start(cx, job, stop)?;
+    let announcing = tokio::spawn(announce_roles(cx.clone(), member.role()));
     let deliveries = CancellationToken::new();
     let (until, at) = (deliveries.clone(), cx.clone());
-    let telemetry = Telemetry::start(&cx, &client)?;
+    let telemetry = Telemetry::start(cx, &client)?;
     let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
     if ended.is_ok() && !stop.drain.is_cancelled() {
@@ -57,6 +70,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         );
         stop.drain.cancelled().await;
     }
+    announcing.abort();
     deliveries.cancel();
     if let Err(error) = deliverer.await {
         tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
@@ -64,9 +78,61 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     if let Some(telemetry) = telemetry {
         telemetry.stop().await;
     }
-    tokio::select! {
-        () = served.stop() => {}
-        () = stop.now.cancelled() => {}
+    ended
+}
+
+/// Claims to be the one `docket up` of the home.
+fn claim_up(cx: &Context) -> Outcome<Lock> {
+    if let Some(lock) = cx.home.lock_up()? {
+        return Ok(lock);
     }
-    ended.map(|()| Exit::Ok)
+    match cx.home.ownership()? {
+        Ownership::Owned(owner) if owner.command == Some(OwnerCommand::Up) => {
+            Err(serve::owned_by_another(cx)?)
+        }
+        Ownership::Owned(_) | Ownership::Starting | Ownership::Free => Err(Failure::new(
+            Exit::Refused,
+            format!(
+                "another `docket up` works in {} already; end it, or name another home with --home",
+                cx.home.path().display()
+            ),
+        )),
+    }
+}
+
+/// Says who serves the home, now and each time that changes.
+async fn announce_roles(cx: Context, mut role: tokio::sync::watch::Receiver<MemberRole>) {
+    loop {
+        let now = role.borrow_and_update().clone();
+        match now {
+            MemberRole::Serves { address, tls_address } => {
+                serve::announce(&cx, &address, tls_address, cx.config.slots);
+            }
+            MemberRole::Joined(owner) => {
+                let address = owner.address.unwrap_or_default();
+                let command =
+                    owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
+                if cx.json() {
+                    display::say_json(&serde_json::json!({
+                        "address": address,
+                        "dashboard": format!("{address}/ui/"),
+                        "pid": std::process::id(),
+                        "slots": cx.config.slots,
+                        "served_by": owner.pid,
+                    }));
+                } else {
+                    display::say(&format!(
+                        "`{command}` (process {}) serves {} at {address}; this works for it, up to {} runs at once, and \
+                         serves the home once that one has ended; Ctrl-C ends it in order",
+                        owner.pid,
+                        cx.home.path().display(),
+                        cx.config.slots
+                    ));
+                }
+            }
+        }
+        if role.changed().await.is_err() {
+            return;
+        }
+    }
 }

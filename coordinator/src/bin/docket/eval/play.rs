@@ -27,6 +27,7 @@ use crate::{
     children,
     context::Context,
     fail::{Exit, Failure, Outcome},
+    home::OwnerCommand,
     progress::Progress,
     serve::{Served, ServerArgs},
     show,
@@ -49,7 +50,7 @@ pub(super) async fn play(cx: &mut Context, suite: &Suite, matrix: &Matrix<'_>) -
     cx.config.queues = vec![batch.queue.clone()];
     // Whoever names a server on the command line or in a suite owns this worker.
     cx.config.base_urls.extend(base_urls(matrix));
-    let served = Served::start(cx, &ServerArgs::default()).await?;
+    let served = Served::start(cx, &ServerArgs::default(), OwnerCommand::Eval).await?;
     let results = work(cx, &served, matrix, &batch, &stop).await;
     served.stop().await;
     let head = EvalHead {

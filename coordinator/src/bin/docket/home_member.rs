@@ -1,0 +1,196 @@
+//! A process that shares a home with others: it serves the home, or works for the process that does and takes over
+//! when that one ends.
+//!
+//! `docket run` and `docket up` are members. Any number of them may live in one home. The first one takes the home's
+//! lock and serves; the others reach it by a client that looks up the owner at each new connection. A member that does
+//! not serve tries for the lock all along, so that when the owner ends, whether in order or by `kill -9`, one of the
+//! others serves within a moment and all continue. Invariant: only the holder of the lock serves, so the home's
+//! database has one coordinator at a time.
+
+use std::time::{Duration, Instant};
+
+use docket_worker::client::{Client, home_address};
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::Context,
+    fail::{Exit, Failure, Outcome},
+    home::{Lock, Owner, OwnerCommand, Ownership},
+    serve::{self, Served, ServerArgs},
+    worker_registry,
+};
+
+/// How long to wait for an owner that starts, or for a command that changes something in a moment.
+const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often the lock is tried while another process has it: a small part of a lease, and of a person's patience.
+const TRY_LOCK: Duration = Duration::from_millis(100);
+/// The pause after a member could not serve although it had the lock: its port is taken, its database is away.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// How a member stands to its home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MemberRole {
+    /// It serves the home.
+    Serves {
+        /// Where it answers on this machine.
+        address: String,
+        /// Where it answers others, if that differs.
+        tls_address: Option<String>,
+    },
+    /// Another process serves it.
+    Joined(Owner),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct HomeMember {
+    address: String,
+    role: watch::Receiver<MemberRole>,
+    leave: CancellationToken,
+    background: JoinHandle<()>,
+}
+
+/// What runs behind a member.
+struct Membership {
+    cx: Context,
+    args: ServerArgs,
+    command: OwnerCommand,
+    role: watch::Sender<MemberRole>,
+    /// Whether this process would serve the same store as the owner that it joined.
+    may_take_over: bool,
+    /// Whether taking over has failed before: that is logged once.
+    has_failed: bool,
+    client: Client,
+}
+
+impl HomeMember {
+    /// Joins the home of `cx`: serves it where no other process does.
+    ///
+    /// # Errors
+    /// The home cannot be served, or its owner does not answer.
+    pub(crate) async fn join(cx: &Context, args: ServerArgs, command: OwnerCommand) -> Outcome<Self> {
+        let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
+            Failure::new(Exit::Usage, "the home's path cannot be written as an address; use another --home")
+        })?;
+        let client = Client::new(&address, cx.home.token()?)?;
+        let mut cx = cx.clone();
+        serve::lay_over(&mut cx, &args)?;
+        let (served, first) = enter(&mut cx, &args, command).await?;
+        let may_take_over = match &first {
+            MemberRole::Serves { .. } => true,
+            MemberRole::Joined(owner) => owner.store == Some(serve::store_mark(&cx)),
+        };
+        if served.is_some() {
+            worker_registry::release_dead_workers(&cx.home, &client).await;
+        }
+        let (sender, role) = watch::channel(first);
+        let leave = CancellationToken::new();
+        let membership =
+            Membership { cx, args, command, role: sender, may_take_over, has_failed: false, client };
+        let background = tokio::spawn(membership.keep(served, leave.clone()));
+        Ok(Self { address, role, leave, background })
+    }
+
+    /// The home's coordinator, whichever process that is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How this process stands to the home, and news of that.
+    pub(crate) fn role(&self) -> watch::Receiver<MemberRole> {
+        self.role.clone()
+    }
+
+    /// Leaves the home. Where this process serves it, its coordinator ends in order and another member takes over.
+    pub(crate) async fn leave(self) {
+        self.leave.cancel();
+        if let Err(error) = self.background.await {
+            tracing::error!(%error, "the home was not left in order");
+        }
+    }
+}
+
+impl Membership {
+    async fn keep(mut self, mut served: Option<Served>, leave: CancellationToken) {
+        while served.is_none() {
+            tokio::select! {
+                () = leave.cancelled() => return,
+                taken = self.take_over() => served = taken,
+            }
+        }
+        leave.run_until_cancelled(worker_registry::watch_for_dead_workers(&self.cx.home, &self.client)).await;
+        if let Some(served) = served {
+            served.stop().await;
+        }
+    }
+
+    /// Waits for the lock, and serves. `None`: it could not serve, and tries again.
+    async fn take_over(&mut self) -> Option<Served> {
+        if !self.may_take_over {
+            return std::future::pending().await;
+        }
+        let lock = self.lock_when_free().await;
+        match Served::start_with(&mut self.cx, &self.args, self.command, lock).await {
+            Ok(served) => {
+                tracing::info!(
+                    address = served.address(),
+                    "the home's owner has ended; this process serves it now"
+                );
+                self.role.send_replace(role_of(&served));
+                Some(served)
+            }
+            Err(failure) => {
+                let error = &failure.error;
+                match std::mem::replace(&mut self.has_failed, true) {
+                    false => tracing::warn!(%error, "this process cannot serve the home; it tries again"),
+                    true => tracing::debug!(%error, "this process cannot serve the home yet"),
+                }
+                tokio::time::sleep(TRY_AGAIN).await;
+                None
+            }
+        }
+    }
+
+    async fn lock_when_free(&self) -> Lock {
+        loop {
+            tokio::time::sleep(TRY_LOCK).await;
+            match self.cx.home.try_lock() {
+                Ok(Some(lock)) => return lock,
+                Ok(None) => {}
+                Err(failure) => tracing::warn!(error = %failure.error, "the home's lock cannot be tried"),
+            }
+        }
+    }
+}
+
+fn role_of(served: &Served) -> MemberRole {
+    MemberRole::Serves { address: served.address().to_owned(), tls_address: served.tls_address() }
+}
+
+/// Serves the home, or finds who does.
+async fn enter(
+    cx: &mut Context,
+    args: &ServerArgs,
+    command: OwnerCommand,
+) -> Outcome<(Option<Served>, MemberRole)> {
+    let until = Instant::now() + OWNER_WAIT_MAX;
+    loop {
+        if let Some(lock) = cx.home.lock()? {
+            let served = Served::start_with(cx, args, command, lock).await?;
+            let role = role_of(&served);
+            return Ok((Some(served), role));
+        }
+        match cx.home.ownership()? {
+            // A dead owner's lock lingers for a moment; an owner without an address is done in one.
+            Ownership::Owned(owner) if owner.address.is_some() && !owner.is_gone() => {
+                return Ok((None, MemberRole::Joined(owner)));
+            }
+            Ownership::Owned(_) | Ownership::Starting | Ownership::Free => {}
+        }
+        if Instant::now() >= until {
+            return Err(serve::owned_by_another(cx)?);
+        }
+        tokio::time::sleep(TRY_LOCK).await;
+    }
+}

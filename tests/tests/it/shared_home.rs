@@ -1,0 +1,280 @@
+//! Several processes in one home: any number of `docket run` and one `docket up`. One of them serves the home, and
+//! whichever that is may end.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{
+    Finished, Proc, Sample, Signal, Terminal, Tool, is_there, room, run, seen, send, until,
+};
+use serde_json::Value;
+
+/// A home, and a repository that tasks come from.
+struct SharedHome {
+    folder: tempfile::TempDir,
+    sample: Sample,
+}
+
+impl SharedHome {
+    fn new() -> Result<Self> {
+        Ok(Self { folder: tempfile::tempdir()?, sample: Sample::new(&[("keep.txt", "kept\n")])? })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a script whose second turn waits until its gate is opened.
+    fn gated_script(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path().join(format!("{name}.toml"));
+        let command = format!("touch middle-{name}; until test -e go; do sleep 0.05; done");
+        let script = format!(
+            r#"
+[[turns]]
+calls = [{{ name = "create_file", args = {{ path = "{name}.txt", content = "{name}\n" }} }}]
+[[turns]]
+calls = [{{ name = "run_command", args = {{ command = "{command}" }} }}]
+[[turns]]
+text = "Done."
+"#
+        );
+        std::fs::write(&path, script)?;
+        Ok(path)
+    }
+
+    /// The arguments of `docket run`, or `submit`, for a task that waits at its gate.
+    fn args(&self, command: &str, name: &str) -> Result<Vec<String>> {
+        let script = self.gated_script(name)?;
+        let repo = self.sample.path().to_str().context("UTF-8")?;
+        let (title, model) = (format!("Task {name}"), format!("scripted:{name}"));
+        let script = script.to_str().context("UTF-8")?;
+        let args = [command, &title, "--repo", repo, "--model", &model, "--script", script];
+        Ok(args.map(str::to_owned).to_vec())
+    }
+
+    fn run(&self, name: &str) -> Result<Terminal> {
+        let env = [("DOCKET_HOME", self.path().as_os_str())];
+        Terminal::start(self.path(), &env, &self.args("run", name)?)
+    }
+
+    async fn up(&self) -> Result<(Proc, Value)> {
+        let args = ["up", "-v", "--json", "--slots", "2", "--listen", "127.0.0.1:0"];
+        let (process, line) = Proc::start("up", self.path(), &[], &args).await?;
+        Ok((process, serde_json::from_str(&line)?))
+    }
+
+    async fn docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<Finished> {
+        run(Tool::Docket, self.path(), &[("DOCKET_HOME", self.path().as_os_str())], args).await
+    }
+
+    /// The workspace of the task that waits at its gate.
+    fn workspace(&self, name: &str) -> Option<PathBuf> {
+        let folders = |of: PathBuf| std::fs::read_dir(of).into_iter().flatten().flatten().map(|at| at.path());
+        let runs = folders(self.path().join("scratch")).flat_map(folders).map(|run| run.join("workspace"));
+        runs.into_iter().find(|workspace| workspace.join(format!("middle-{name}")).exists())
+    }
+
+    async fn reaches_gate(&self, name: &str) -> Result<PathBuf> {
+        seen(&format!("task {name} at its gate"), || self.workspace(name)).await
+    }
+
+    async fn opens_gate(&self, name: &str) -> Result<()> {
+        std::fs::write(self.reaches_gate(name).await?.join("go"), "")?;
+        Ok(())
+    }
+
+    /// The process that serves the home; not `before`.
+    async fn owner_after(&self, before: i32) -> Result<i32> {
+        seen("a process that serves the home", || {
+            let text = std::fs::read_to_string(self.path().join("docket.lock")).ok()?;
+            let owner: Value = serde_json::from_str(&text).ok()?;
+            owner["address"].as_str()?;
+            let pid = i32::try_from(owner["pid"].as_i64()?).ok()?;
+            (pid != before && is_there(pid)).then_some(pid)
+        })
+        .await
+    }
+
+    /// The task's row of `docket ps`.
+    async fn row(&self, name: &str) -> Result<Value> {
+        let rows = self.docket(&["ps", "--json"]).await?.ok()?;
+        let mut rows = rows.lines().filter_map(|row| serde_json::from_str::<Value>(row).ok());
+        rows.find(|row| row["title"] == format!("Task {name}")).with_context(|| format!("task {name}"))
+    }
+
+    /// The kinds of the task's events, and the workers that leased it.
+    async fn log(&self, name: &str) -> Result<(Vec<String>, Vec<String>)> {
+        let row = self.row(name).await?;
+        let id = row["id"].as_str().context("an id")?;
+        let (mut kinds, mut workers) = (Vec::new(), Vec::new());
+        for line in self.docket(&["logs", id, "--json"]).await?.ok()?.lines() {
+            let event: Value = serde_json::from_str(line)?;
+            kinds.push(event["kind"].as_str().context("a kind")?.to_owned());
+            workers.extend(event["payload"]["worker_name"].as_str().map(str::to_owned));
+        }
+        Ok((kinds, workers))
+    }
+
+    /// Whether its own `docket run` carried the task out from its beginning to its end.
+    async fn was_undisturbed(&self, name: &str) -> Result<()> {
+        let (kinds, workers) = self.log(name).await?;
+        ensure!(kinds == ["TaskSubmitted", "TaskLeased", "TaskCompleted"], "{name}: {kinds:?}");
+        ensure!(workers == ["run"], "{name}: {workers:?}");
+        Ok(())
+    }
+}
+
+async fn ends_well(run: &mut Terminal) -> Result<()> {
+    let status = run.wait().await?;
+    ensure!(status.success(), "{status}: {}", run.all());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_continue_when_the_owner_of_their_home_is_killed() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut runs = Vec::new();
+    for name in ["one", "two", "three"] {
+        runs.push((name, home.run(name)?));
+    }
+    for (name, run) in &runs {
+        home.reaches_gate(name).await.with_context(|| run.all())?;
+    }
+    let owner = home.owner_after(0).await?;
+    let at =
+        runs.iter().position(|(_, run)| run.pid().ok() == Some(owner)).context("one of the runs owns it")?;
+    let (killed, mut run) = runs.remove(at);
+    send(owner, Signal::SIGKILL);
+    let status = run.wait().await?;
+    ensure!(status.code().is_none(), "{status}");
+
+    let next = home.owner_after(owner).await?;
+    ensure!(runs.iter().any(|(_, run)| run.pid().ok() == Some(next)), "one of the others owns it: {next}");
+    for (name, run) in &mut runs {
+        home.opens_gate(name).await?;
+        ends_well(run).await?;
+    }
+    for (name, _) in &runs {
+        home.was_undisturbed(name).await?;
+    }
+    // What was killed is released at once, and the next `docket up` continues it.
+    let (up, _) = home.up().await?;
+    let row = until("the end of the killed task", async || {
+        if let Some(workspace) = home.workspace(killed) {
+            std::fs::write(workspace.join("go"), "").ok()?;
+        }
+        home.row(killed).await.ok().filter(|row| row["state"] == "completed")
+    });
+    let row = row.await.with_context(|| up.tail())?;
+    ensure!(row["failures"] == 0 && row["crashes"] == 0 && row["epoch"] == 2, "{row}");
+    let (kinds, _) = home.log(killed).await?;
+    ensure!(!kinds.contains(&"TaskLeaseExpired".to_owned()), "{kinds:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_continue_when_the_owner_of_their_home_ends_or_is_interrupted() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut runs = Vec::new();
+    for name in ["one", "two", "three"] {
+        runs.push((name, home.run(name)?));
+        home.reaches_gate(name).await?;
+    }
+    // The first one, which owns the home, comes to its end.
+    let first = home.owner_after(0).await?;
+    ensure!(runs[0].1.pid()? == first, "the first one owns the home");
+    home.opens_gate("one").await?;
+    ends_well(&mut runs[0].1).await?;
+    // The second owner is interrupted at the gate: in order, and then at once.
+    let second = home.owner_after(first).await?;
+    let at =
+        runs.iter().position(|(_, run)| run.pid().ok() == Some(second)).context("one of the runs owns it")?;
+    send(second, Signal::SIGINT);
+    send(second, Signal::SIGINT);
+    let status = runs[at].1.wait().await?;
+    ensure!(status.code() == Some(1), "{status}: {}", runs[at].1.all());
+    // The third is the last.
+    let third = home.owner_after(second).await?;
+    let at =
+        runs.iter().position(|(_, run)| run.pid().ok() == Some(third)).context("the last one owns it")?;
+    let name = runs[at].0;
+    home.opens_gate(name).await?;
+    ends_well(&mut runs[at].1).await?;
+    home.was_undisturbed("one").await?;
+    home.was_undisturbed(name).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_joins_a_run_and_a_run_joins_up() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut first = home.run("one")?;
+    home.reaches_gate("one").await?;
+    let owner = first.pid()?;
+    // `docket up` works for the run, and says so; a second one is refused.
+    let (mut up, said) = home.up().await?;
+    ensure!(said["served_by"] == owner, "{said}");
+    let refused = home.docket(&["up", "--listen", "127.0.0.1:0"]).await?;
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("another `docket up`"), "{refused:?}");
+    home.docket(&home.args("submit", "submitted")?).await?.ok()?;
+    home.opens_gate("submitted").await.with_context(|| up.tail())?;
+    until("the end of what was submitted", async || {
+        home.row("submitted").await.ok().filter(|row| row["state"] == "completed")
+    })
+    .await?;
+    // A further run does its own task, although the workers of `docket up` serve all queues.
+    let mut second = home.run("two")?;
+    home.opens_gate("two").await?;
+    ends_well(&mut second).await?;
+    home.was_undisturbed("two").await?;
+    // The owner ends, and `docket up` serves the home.
+    home.opens_gate("one").await?;
+    ends_well(&mut first).await?;
+    let said: Value = serde_json::from_str(&up.line().await?)?;
+    ensure!(said["served_by"].is_null() && said["pid"] == up.pid(), "{said}");
+    let mut third = home.run("three")?;
+    third.shows("`docket up` (process").await?;
+    home.reaches_gate("three").await?;
+    // `docket up` ends in order, and the run serves the home to its own end.
+    send(up.pid(), Signal::SIGTERM);
+    ensure!(up.wait().await?.success(), "{}", up.tail());
+    ensure!(home.owner_after(up.pid()).await? == third.pid()?);
+    home.opens_gate("three").await?;
+    ends_well(&mut third).await?;
+    for name in ["one", "three"] {
+        home.was_undisturbed(name).await?;
+    }
+    Ok(())
+}
+
+/// A worker that was started beside a run stays with the home when the run has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_the_home_follows_its_next_owner() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut first = home.run("one")?;
+    home.reaches_gate("one").await?;
+    let args = ["worker", "-v", "--json", "--slots", "1"];
+    let (mut worker, _) = Proc::start("worker", home.path(), &[], &args).await?;
+    home.opens_gate("one").await?;
+    ends_well(&mut first).await?;
+    let mut second = home.run("two")?;
+    home.reaches_gate("two").await?;
+    home.docket(&home.args("submit", "submitted")?).await?.ok()?;
+    home.opens_gate("submitted").await.with_context(|| worker.tail())?;
+    until("the end of what was submitted", async || {
+        home.row("submitted").await.ok().filter(|row| row["state"] == "completed")
+    })
+    .await
+    .with_context(|| worker.tail())?;
+    home.opens_gate("two").await?;
+    ends_well(&mut second).await?;
+    send(worker.pid(), Signal::SIGTERM);
+    worker.wait().await?;
+    Ok(())
+}
