@@ -45,13 +45,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
 unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
-terminal only, for `| git apply` would take it for done; `docket diff` shows it. Ctrl-C stops it after its turn;
-`docket up` continues it, at once where one works in this home. So does a `docket up` with the task of a run that was
-killed.
+terminal only, for `| git apply` would take it for done; `docket diff` shows it.
 
-Any number of runs share a home, also with a `docket up`: one of the processes serves it, and another takes over when
-that one ends. A model's provider that does not answer is waited for. Where a coordinator elsewhere is named (--url),
-its workers do it: Ctrl-C ends the watching only, and says how to look again.
+Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home. The
+task of a run that was killed is continued alike.
+
+Any number of runs share a home, also with a `docket up`: one of the processes serves it, and
+another takes over when that one ends. A model's provider that does not answer is waited for.
+Where a coordinator elsewhere is named (--url), its workers do it: Ctrl-C ends the watching only,
+and says how to look again.
 
 Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
 not watched to its end.
