@@ -112,12 +112,14 @@ async fn a_run_process_that_a_signal_stops_is_given_back_whatever_it_is_at() -> 
     let waits = "touch middle; sleep 900";
     let call =
         format!("[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = \"{waits}\" }} }}]\n");
+    let change =
+        "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"a.txt\", content = \"a\\n\" } }]\n";
     let done = "[[turns]]\ntext = \"Done.\"\n";
     let steps = [
         ("a setup command", done.to_owned(), &["--setup", waits][..]),
         ("a model call", "[[turns]]\ntext = \"Late.\"\ndelay_ms = 600000\n".to_owned(), &[]),
         ("a tool's command", call, &[]),
-        ("a check", done.to_owned(), &["--tests", waits]),
+        ("a check", format!("{change}{done}"), &["--tests", waits]),
     ];
     let mut tasks = Vec::new();
     for (step, script, more) in &steps {

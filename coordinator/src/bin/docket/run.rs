@@ -46,13 +46,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
 unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
-terminal only, for `| git apply` would take it for done; `docket diff` shows it. Ctrl-C stops it after its turn;
-`docket up` continues it, at once where one works in this home. So does a `docket up` with the task of a run that was
-killed.
+terminal only, for `| git apply` would take it for done; `docket diff` shows it.
 
-Any number of runs share a home, also with a `docket up`: one of the processes serves it, and another takes over when
-that one ends. A model's provider that does not answer is waited for. Where a coordinator elsewhere is named (--url),
-its workers do it: Ctrl-C ends the watching only, and says how to look again.
+Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home. The
+task of a run that was killed is continued alike.
+
+Any number of runs share a home, also with a `docket up`: one of the processes serves it, and
+another takes over when that one ends. A model's provider that does not answer is waited for.
+Where a coordinator elsewhere is named (--url), its workers do it: Ctrl-C ends the watching only,
+and says how to look again.
 
 Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
 not watched to its end. Checks that did not run (no pytest, a module that does not import) verify nothing: the
@@ -76,22 +78,33 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     args.task.check_source(&cx).await?;
     let id = TaskId(docket_coordinator::clock::new_id());
     let stop = Stop::listen()?;
+    let order = RunOrder { args: &args.task, asked, id, stop: &stop };
     match cx.url {
-        Some(_) => run_elsewhere(&cx, &args.task, asked, id, &stop).await,
+        Some(_) => Box::pin(run_elsewhere(&cx, order)).await,
         None => {
-            check_own_worker(&cx, &args.task, &asked)?;
-            run_in_home(cx, &args.task, asked, id, &stop).await
+            check_own_worker(&cx, &args.task, &order.asked)?;
+            Box::pin(run_in_home(cx, order)).await
         }
     }
 }
 
+/// What a person wants.
+struct RunOrder<'a> {
+    args: &'a TaskArgs,
+    asked: Asked,
+    id: TaskId,
+    stop: &'a Stop,
+}
+
 /// The workers of a coordinator elsewhere carry it out.
-async fn run_elsewhere(cx: &Context, args: &TaskArgs, asked: Asked, id: TaskId, stop: &Stop) -> Outcome {
+async fn run_elsewhere(cx: &Context, order: RunOrder<'_>) -> Outcome {
+    let RunOrder { args, asked, id, stop } = order;
     let access = Access::open(cx, Need::Write).await?;
     let client = access.client.with_patience(PATIENCE);
+    let follower = Follower { cx, args, stop, watching: client.clone(), finishing: client.clone() };
     let followed = async {
         let id = args.submit(cx, &client, asked, None, id).await?;
-        watch_and_finish(cx, (&client, &client), args, id, stop, Workers::Elsewhere).await
+        follower.follow_to_end(id, Workers::Elsewhere).await
     };
     let exit = tokio::select! {
         exit = followed => exit,
@@ -102,12 +115,12 @@ async fn run_elsewhere(cx: &Context, args: &TaskArgs, asked: Asked, id: TaskId, 
 }
 
 /// This process carries it out, as a member of its home.
-async fn run_in_home(mut cx: Context, args: &TaskArgs, asked: Asked, id: TaskId, stop: &Stop) -> Outcome {
+async fn run_in_home(mut cx: Context, order: RunOrder<'_>) -> Outcome {
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
-    cx.config.queues = vec![QueueName::of_one(id)];
+    cx.config.queues = vec![QueueName::of_one(order.id)];
     // Who names the server is who owns this worker, and no other task comes to its queue.
-    cx.config.base_urls.extend(args.base_url.clone());
+    cx.config.base_urls.extend(order.args.base_url.clone());
     let member = HomeMember::join(&cx, ServerArgs::default(), OwnerCommand::Run).await?;
     if let MemberRole::Joined(owner) = &*member.role().borrow() {
         let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
@@ -116,32 +129,27 @@ async fn run_in_home(mut cx: Context, args: &TaskArgs, asked: Asked, id: TaskId,
             owner.pid
         ));
     }
-    let exit = work(&cx, &member, args, asked, id, stop).await;
+    let exit = work(&cx, &member, order).await;
     member.leave().await;
     exit
 }
 
 /// Submits the task and carries it out with a worker of this process.
-async fn work(
-    cx: &Context,
-    member: &HomeMember,
-    args: &TaskArgs,
-    asked: Asked,
-    id: TaskId,
-    stop: &Stop,
-) -> Outcome {
+async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome {
+    let RunOrder { args, asked, id, stop } = order;
     let token = cx.home.token()?;
     let client = Client::new(member.address(), token.clone())?;
     let patient = client.with_patience(PATIENCE);
+    let follower = Follower { cx, args, stop, watching: client, finishing: patient.clone() };
     let job = supervise::Job::of_home(member.address(), token, "run".to_owned());
     let incarnation = job.incarnation();
     let mut worker = Box::pin(supervise::start(cx, job, stop)?.fuse());
     let mut work = Box::pin(async {
         claim_queue(cx, &patient, incarnation).await?;
         let submitted = args.submit(cx, &patient, asked, Some(QueueName::of_one(id)), id).await?;
-        // The holder of the same key is another's to work on.
+        // A task with the same key is another process's to work on.
         let workers = if submitted == id { Workers::Own } else { Workers::Elsewhere };
-        watch_and_finish(cx, (&client, &patient), args, submitted, stop, workers).await
+        follower.follow_to_end(submitted, workers).await
     });
     let exit = loop {
         tokio::select! {
@@ -183,18 +191,24 @@ async fn claim_queue(cx: &Context, client: &Client, incarnation: IncarnationId) 
     Ok(())
 }
 
-/// Watches with the first client, which does not wait for a coordinator by itself, and finishes with the second.
-async fn watch_and_finish(
-    cx: &Context,
-    (watching, finishing): (&Client, &Client),
-    args: &TaskArgs,
-    id: TaskId,
-    stop: &Stop,
-    workers: Workers,
-) -> Outcome {
-    match watch(cx, watching, id, stop.drain.cancelled(), workers).await? {
-        WatchEnd::Rested(task) => finish(cx, finishing, args, &task, workers).await,
-        WatchEnd::Stopped(task) => Err(Failure::new(Exit::Failed, left(&task, workers))),
+/// Watches a task and hands its result over.
+struct Follower<'a> {
+    cx: &'a Context,
+    args: &'a TaskArgs,
+    stop: &'a Stop,
+    /// For watching, which waits for a coordinator by itself and says so.
+    watching: Client,
+    /// For the result: its calls wait for a coordinator.
+    finishing: Client,
+}
+
+impl Follower<'_> {
+    async fn follow_to_end(&self, id: TaskId, workers: Workers) -> Outcome {
+        let stopped = self.stop.drain.cancelled();
+        match watch(self.cx, &self.watching, id, stopped, workers).await? {
+            WatchEnd::Rested(task) => finish(self.cx, &self.finishing, self.args, &task, workers).await,
+            WatchEnd::Stopped(task) => Err(Failure::new(Exit::Failed, left(&task, workers))),
+        }
     }
 }
 

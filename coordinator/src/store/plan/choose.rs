@@ -40,6 +40,9 @@ const LOOKS_MAX: u32 = 8;
 const FURTHER: usize = 4;
 const SEEN_MAX: usize = 4096;
 
+/// How long a worker that is not heard of keeps its own queue, at least: one that waits for work asks every 20 s.
+const CLAIM_MS_MIN: u64 = 30_000;
+
 /// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
 const NEAR: usize = 2;
 
@@ -303,7 +306,7 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
 }
 
 /// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
-/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for a lease time.
+/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for a lease time ([`CLAIM_MS_MIN`]).
 async fn claimed_queues(
     desk: &mut Desk,
     conn: &mut Conn<'_>,
@@ -320,7 +323,8 @@ async fn claimed_queues(
     };
     // Reads the whole table of workers: a row for each that was heard of lately.
     let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
-    let since = now.0.saturating_sub_unsigned(desk.leasing.lease_ms.saturating_mul(1000));
+    let silence_ms = desk.leasing.lease_ms.max(CLAIM_MS_MIN);
+    let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
     for mut row in conn.rows(sql, vec![Arg::Int(since)]).await? {
         claim(&row.text(0)?)?;
     }
