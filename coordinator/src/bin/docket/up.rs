@@ -22,8 +22,9 @@ use crate::{
     after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
 given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
 
-Any number of `docket run` and one `docket up` share a home. While a `docket run` serves the home, this works for it, and
-serves the home itself once that one has ended. It also takes up what a `docket run` left that was stopped or killed.
+Any number of `docket run` and one `docket up` share a home. While a `docket run` serves the home,
+this works for it, and serves the home itself once that one has ended. It also continues the task
+of a `docket run` that was stopped or killed.
 
 Examples:
   docket up
