@@ -138,12 +138,12 @@ async fn a_stopped_postgres_fails_no_task() -> Result<()> {
     let _room = room().await;
     let Some(mut cluster) = own_cluster().await else { return Ok(()) };
     let place = fresh_database(&cluster).await?;
-    let mut stage = Stage::set(place, LeaseTime::Short).await?;
+    let mut stage = Box::pin(Stage::set(place, LeaseTime::Short)).await?;
     tokio::task::block_in_place(|| cluster.stop(Signal::SIGINT));
     stage.let_go();
     stage.run_process_ends().await?;
     tokio::task::block_in_place(|| cluster.start_again())?;
-    stage.completes_uncounted().await
+    Box::pin(stage.completes_uncounted()).await
 }
 
 /// The store answers that it cannot take the append, while the lease is renewed all the time: the run is given back
@@ -154,7 +154,7 @@ async fn a_run_that_cannot_record_is_given_back_and_not_failed() -> Result<()> {
     let Some(cluster) = own_cluster().await else { return Ok(()) };
     let place = fresh_database(&cluster).await?;
     let mut admin = PgConnection::connect(url(&place)?).await?;
-    let mut stage = Stage::set(place, LeaseTime::Short).await?;
+    let mut stage = Box::pin(Stage::set(place, LeaseTime::Short)).await?;
     sql(
         &mut admin,
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
@@ -169,7 +169,7 @@ async fn a_run_that_cannot_record_is_given_back_and_not_failed() -> Result<()> {
     ensure!(log.contains("drained"), "{log}");
     sql(&mut admin, "DROP TRIGGER refuse ON events").await?;
     admin.close().await?;
-    stage.completes_uncounted().await
+    Box::pin(stage.completes_uncounted()).await
 }
 
 /// After a failover the old primary takes no writes. Sessions that began meanwhile stay read-only for ever, so docket
@@ -181,7 +181,7 @@ async fn a_read_only_postgres_is_left_and_fails_no_task() -> Result<()> {
     let place = fresh_database(&cluster).await?;
     // This session began before, and so may write.
     let mut admin = PgConnection::connect(url(&place)?).await?;
-    let mut stage = Stage::set(place, LeaseTime::Short).await?;
+    let mut stage = Box::pin(Stage::set(place, LeaseTime::Short)).await?;
     ensure!(readiness(&stage.coordinator).await?.0 == 200);
     sql(&mut admin, "ALTER ROLE docket SET default_transaction_read_only = on").await?;
     sql(
@@ -207,7 +207,7 @@ async fn a_read_only_postgres_is_left_and_fails_no_task() -> Result<()> {
     })
     .await
     .with_context(|| stage.logs())?;
-    stage.completes_uncounted().await
+    Box::pin(stage.completes_uncounted()).await
 }
 
 async fn lock_for_writing(database: &Path) -> Result<SqliteConnection> {
@@ -221,11 +221,11 @@ async fn lock_for_writing(database: &Path) -> Result<SqliteConnection> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sqlite_file_that_another_process_locks_fails_no_task() -> Result<()> {
     let _room = room().await;
-    let mut stage = Stage::set(Place::Home, LeaseTime::Short).await?;
+    let mut stage = Box::pin(Stage::set(Place::Home, LeaseTime::Short)).await?;
     let mut other = lock_for_writing(&stage.coordinator.home().join("docket.db")).await?;
     stage.let_go();
     stage.run_process_ends().await?;
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await?;
     other.close().await?;
-    stage.completes_uncounted().await
+    Box::pin(stage.completes_uncounted()).await
 }
