@@ -43,7 +43,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) static KEYS: [Key; 55] = [
+pub(super) static KEYS: [Key; 56] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",

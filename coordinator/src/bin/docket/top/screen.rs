@@ -198,6 +198,7 @@ mod tests {
             state,
             blocked_why: (state == TaskState::Blocked).then_some(TaskBlockedWhy::Person),
             message: (state == TaskState::Blocked).then(|| "Which\ncolour?\u{1b}[31m".to_owned()),
+            unverified: None,
             queue: QueueName::default(),
             engine: "react".to_owned(),
             model: "scripted:top".parse().expect("a model"),
