@@ -52,7 +52,7 @@ pub use notify::{
     RETRY_AFTER_MS_MAX, Retries, Seen, Sent, Tell, attempted, ends, given_up, holds_others, is_news, seen,
 };
 pub use pause::{pause, unpause};
-pub use release::release;
+pub use release::{release, release_for_fault};
 pub use reprioritize::reprioritize;
 pub use resume::resume;
 pub use retry::{Dependencies, retry};

@@ -119,6 +119,7 @@ fn log() -> Log {
         gates: vec![],
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

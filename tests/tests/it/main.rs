@@ -75,3 +75,4 @@ mod tracker;
 mod travel;
 mod up;
 mod wide;
+mod worker_faults;

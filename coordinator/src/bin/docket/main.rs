@@ -98,6 +98,7 @@ mod up;
 mod verify;
 mod why;
 mod worker;
+mod worker_faults;
 mod workers;
 
 use std::process::ExitCode;

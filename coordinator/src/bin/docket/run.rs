@@ -36,7 +36,7 @@ use crate::{
     show,
     signals::Stop,
     submit::TaskArgs,
-    supervise,
+    supervise, worker_faults,
 };
 
 /// How often the task's state is looked at while no run of it is followed.
@@ -55,8 +55,9 @@ terminal only, for `| git apply` would take it for done; `docket diff` shows it.
 `docket up` would go on with it. Where a coordinator serves the home already, or one is named, its workers do it: Ctrl-C
 ends the watching only, and says how to look again.
 
-Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
-not watched to its end.
+Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it
+waits for you), was not watched to its end, or cannot be carried out here (an MCP server does not
+start, a key is refused): it is kept then.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -106,7 +107,11 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
-        let ended = watch(&cx, &client, id, stop.drain.cancelled(), Workers::Own).await?;
+        let ended = tokio::select! {
+            ended = watch(&cx, &client, id, stop.drain.cancelled(), Workers::Own) => ended?,
+            // No other worker serves this task's queue.
+            fault = worker_faults::wait_for_fault(&client, id) => match fault? {},
+        };
         finish(&cx, &client, &args.task, &ended, Workers::Own).await
     });
     let exit = loop {

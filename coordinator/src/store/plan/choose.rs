@@ -14,7 +14,7 @@ use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Concurrency, Flow, TaskState},
-    wire::LeaseRequest,
+    wire::{LeaseRequest, WorkerFault},
 };
 use uuid::Uuid;
 
@@ -126,7 +126,8 @@ async fn choose_of(
 ) -> Result<Vec<TaskId>, LoadError> {
     let mut flows: Vec<(Flow, PlaceInFlow)> =
         flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).collect();
-    let mut looking = Looking { full: Vec::new(), running: None, chosen: Chosen::default() };
+    let kept_away = request.faults.iter().filter_map(WorkerFault::task_kept_away).collect();
+    let mut looking = Looking { full: Vec::new(), running: None, kept_away, chosen: Chosen::default() };
     let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
         // Nothing is read of flows whose queue is full.
@@ -158,6 +159,8 @@ struct Looking {
     /// Concurrency keys of which no more may run.
     full: Vec<String>,
     running: Option<(Running, Read)>,
+    /// Tasks that a fault of the worker keeps away from it, at most [`docket_schema::wire::FAULTS_MAX`].
+    kept_away: Vec<TaskId>,
     chosen: Chosen,
 }
 
@@ -170,20 +173,22 @@ async fn look_at(
     wanted: usize,
     now: Timestamp,
 ) -> Result<(), LoadError> {
-    let Looking { full, running, chosen } = looking;
+    let Looking { full, running, kept_away, chosen } = looking;
     for look in 0..LOOKS_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
         // Behind tasks that are kept back there may be many more of them: each look sees further.
         let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
-        let limit = further + desk.staged.tasks.len() + chosen.tasks.len();
+        let limit = further + desk.staged.tasks.len() + chosen.tasks.len() + kept_away.len();
         let (mut heads, more) = match seen_heads(desk, flows, further).filter(|_| look == 0) {
             Some(seen) => seen,
             None => look_at_heads(desk, conn, flows, full, limit).await?,
         };
         for head in &mut heads {
             head.candidates.retain(|one| {
-                !desk.staged.tasks.contains_key(&one.task) && !chosen.tasks.contains(&one.task)
+                !desk.staged.tasks.contains_key(&one.task)
+                    && !chosen.tasks.contains(&one.task)
+                    && !kept_away.contains(&one.task)
             });
         }
         let wants = Read::for_choice(&heads, queues);
@@ -295,6 +300,7 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
         && (request.queues.is_empty() || request.queues.contains(&flow.queue))
         && (request.engines.is_empty() || request.engines.iter().any(|engine| engine.name == flow.engine))
         && request.labels.satisfy(&flow.selector)
+        && !request.faults.iter().any(|fault| fault.keeps_away(flow))
 }
 
 /// Each flow of which there are tasks.
