@@ -1,10 +1,11 @@
-//! Faults of workers as commands show them: lines for `workers` and `doctor`, and the end of a `docket run` whose own
-//! worker cannot carry out its task.
+//! Faults of workers as commands show them: lines for `workers` and `doctor`, and the end of a `docket run` or `docket eval` whose
+//! own worker cannot carry out its tasks.
 
 use std::time::Duration;
 
 use docket_schema::{
-    ids::TaskId,
+    ids::{BatchId, TaskId},
+    task::TaskState,
     wire::{FaultScope, WhyKind, WorkerView},
 };
 use docket_worker::client::Client;
@@ -71,4 +72,38 @@ pub(crate) async fn wait_for_fault(client: &Client, task: TaskId) -> Outcome<std
             return Err(Failure::new(Exit::Failed, display::line(&message).into_owned()));
         }
     }
+}
+
+/// Waits until nothing of a batch runs and a fault of the workers there keeps each of `tasks` that is left; says which.
+pub(crate) async fn wait_for_standstill(client: &Client, batch: BatchId, tasks: &[TaskId]) -> String {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Ok(view) = client.batch(batch).await else { continue };
+        let is_moving = |state: TaskState| {
+            !state.is_ended()
+                && !matches!(state, TaskState::Available | TaskState::Blocked | TaskState::Pending)
+        };
+        if view.states.iter().any(|of| of.count > 0 && is_moving(of.state)) {
+            continue;
+        }
+        if let Some(text) = common_fault(client, tasks).await {
+            return display::line(&text).into_owned();
+        }
+    }
+}
+
+/// The fault that keeps all of these tasks that wait for a worker; none where one of them waits for something else.
+async fn common_fault(client: &Client, tasks: &[TaskId]) -> Option<String> {
+    let mut fault = None;
+    for task in tasks {
+        let why = client.why(*task).await.ok()?;
+        let waits_for_worker = why.state == TaskState::Available;
+        if waits_for_worker && why.kind != WhyKind::WorkerFault {
+            return None;
+        }
+        if waits_for_worker {
+            fault = Some(why.text);
+        }
+    }
+    fault
 }
