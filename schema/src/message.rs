@@ -11,7 +11,7 @@ use crate::{content::Content, ids::ParseIdError};
 
 /// Which model, as a person writes it: `anthropic:NAME`, `openai:NAME`,
 /// `openai-responses:NAME`, `scripted:NAME`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRef {
     /// The protocol that is spoken: `anthropic`, `openai`, `openai-responses`, `scripted`.
     pub provider: String,

@@ -18,6 +18,10 @@ pub const EXIT_DRAINED: i32 = 75;
 /// Exit status of a run process whose lease is no more: nothing is to be released.
 pub const EXIT_LEASE_LOST: i32 = 76;
 
+/// Exit status of a run process that met a fault of its worker and reported it: the lease is to be released, and the
+/// task is not to blame. Follows sysexits' EX_NOPERM.
+pub const EXIT_WORKER_FAULT: i32 = 77;
+
 /// Which sandbox a worker uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -92,6 +96,9 @@ pub struct Bootstrap {
     /// Where this process notes what it is at; without, nobody watches it.
     #[serde(default)]
     pub progress: Option<PathBuf>,
+    /// Where this process reports a fault of its worker, over the bytes that are there.
+    #[serde(default)]
+    pub fault: Option<PathBuf>,
     /// Folder for base objects, shared by the runs of a worker.
     pub cache: PathBuf,
     /// Settings.

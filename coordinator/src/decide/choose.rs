@@ -199,6 +199,8 @@ mod tests {
             queue: QueueName::default(),
             batch: (batch > 0).then(|| BatchId(uuid::Uuid::from_u128(batch))),
             selector: docket_schema::task::Labels::default(),
+            setup: String::new(),
+            models: Vec::new(),
             engine: "react".to_owned(),
         }
     }

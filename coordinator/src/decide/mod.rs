@@ -55,7 +55,7 @@ pub use notify::{
     waits_too_long_to_tell,
 };
 pub use pause::{pause, unpause};
-pub use release::release;
+pub use release::{release, release_for_fault};
 pub use reprioritize::reprioritize;
 pub use resume::resume;
 pub use retry::{Dependencies, retry};

@@ -148,6 +148,7 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
         ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
+        ("released (fault of the worker)", LeaseEnd::Released(ReleaseWhy::WorkerFault)),
         ("released (unknown)", LeaseEnd::Released(ReleaseWhy::Unknown)),
         ("lease expired", LeaseEnd::Expired),
     ]

@@ -120,7 +120,14 @@ mod tests {
 
     fn part(tasks: u64, selector: &str, key: Option<(&str, u32)>) -> WaitingPart {
         let selector = selector.parse().expect("labels");
-        let flow = Flow { queue: QueueName::default(), batch: None, selector, engine: "react".to_owned() };
+        let flow = Flow {
+            queue: QueueName::default(),
+            batch: None,
+            selector,
+            setup: String::new(),
+            models: Vec::new(),
+            engine: "react".to_owned(),
+        };
         let key = key.map(|(key, max)| Concurrency { key: key.to_owned(), max });
         WaitingPart { flow, key, tasks }
     }

@@ -6,7 +6,7 @@ use docket_schema::{
     ids::{TaskId, Timestamp},
     queue::QueueSettings,
     task::{Flow, TaskBlockedWhy, TaskRecord, TaskState},
-    wire::{ProviderWait, WhyKind, WhyView, WorkerView},
+    wire::{ProviderWait, WhyKind, WhyView, WorkerFault, WorkerView},
 };
 
 /// Workers and tasks that the line names, at most.
@@ -249,12 +249,17 @@ fn available(standing: &Standing) -> (WhyKind, String) {
     }
     let flow = Flow::of(spec);
     let mut lacks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut faulty: Vec<(&str, &WorkerFault)> = Vec::new();
     let mut serving: Vec<&WorkerView> = Vec::new();
     for worker in &workers {
-        match lack(worker, &flow) {
-            None => serving.push(worker),
-            Some(lack) => lacks.entry(lack).or_default().push(&worker.name),
+        match (lack(worker, &flow), fault_of(worker, &flow, standing.record.id)) {
+            (Some(lack), _) => lacks.entry(lack).or_default().push(&worker.name),
+            (None, Some(fault)) => faulty.push((&worker.name, fault)),
+            (None, None) => serving.push(worker),
         }
+    }
+    if serving.is_empty() && !faulty.is_empty() {
+        return (WhyKind::WorkerFault, prevented_by_faults(&faulty));
     }
     if serving.is_empty() {
         return (WhyKind::NoneServes, none_serves(workers.len(), &lacks));
@@ -288,6 +293,25 @@ fn lack(worker: &WorkerView, flow: &Flow) -> Option<String> {
         lacks.push(format!("has not the labels {}", flow.selector));
     }
     (!lacks.is_empty()).then(|| lacks.join(" and "))
+}
+
+/// The fault that keeps a worker from carrying out the task, also while the worker tries whether it is still there.
+fn fault_of<'a>(worker: &'a WorkerView, flow: &Flow, task: TaskId) -> Option<&'a WorkerFault> {
+    worker.about.as_ref()?.faults.iter().find(|fault| fault.scope.covers_task(flow, task))
+}
+
+/// The faults of the workers that would take the task if they could.
+fn prevented_by_faults(faulty: &[(&str, &WorkerFault)]) -> String {
+    let named: Vec<String> = faulty
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(name, fault)| format!("worker {name} cannot carry it out: {}", fault.message))
+        .collect();
+    format!(
+        "{}{}; the task waits and nothing is counted against it; a worker tries again by itself once in a while",
+        named.join("; "),
+        more(faulty.len())
+    )
 }
 
 /// Who lacks what, each worker for itself.
@@ -338,7 +362,7 @@ mod tests {
         ids::{EventHash, IncarnationId, QueueName, Seq},
         run::EngineRef,
         task::{Concurrency, TaskEventMeta, TaskSubmitted},
-        wire::{Room, WorkerAbout},
+        wire::{FaultKind, FaultScope, Room, WorkerAbout},
     };
     use uuid::Uuid;
 
@@ -359,6 +383,7 @@ mod tests {
             engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
             labels: "gpu=a100".parse().expect("labels"),
             layers: Vec::new(),
+            faults: Vec::new(),
         };
         let worker = WorkerView {
             incarnation: IncarnationId(Uuid::from_u128(5)),
@@ -386,6 +411,31 @@ mod tests {
         let view = why(standing, NOW);
         assert!(!view.text.contains('\n'), "one line");
         (view.kind, view.text)
+    }
+
+    #[test]
+    fn the_fault_of_the_only_worker_that_takes_a_task_is_named() {
+        let mut all = standing(|spec| spec.model.provider = "openai".to_owned());
+        let scope = FaultScope::of_provider(&all.record.spec.model);
+        let mut fault = WorkerFault::new(FaultKind::Key, scope, "the key is refused");
+        all.workers[0].about.as_mut().expect("it said").faults = vec![fault.clone()];
+        let (kind, text) = says(&all);
+        assert_eq!(kind, WhyKind::WorkerFault);
+        assert!(text.contains("worker w1 cannot carry it out: the key is refused"), "{text}");
+        // While the worker tries again, the fault is still what keeps the task.
+        fault.is_probed = true;
+        all.workers[0].about.as_mut().expect("it said").faults = vec![fault.clone()];
+        assert_eq!(says(&all).0, WhyKind::WorkerFault);
+        // Another worker without it takes the task.
+        let mut other = all.workers[0].clone();
+        other.about.as_mut().expect("it said").faults.clear();
+        all.workers.push(other);
+        assert_eq!(says(&all).0, WhyKind::Next);
+        all.workers.pop();
+        // A fault that does not concern the task keeps nothing.
+        fault.scope = FaultScope::Task(OTHER);
+        all.workers[0].about.as_mut().expect("it said").faults = vec![fault];
+        assert_eq!(says(&all).0, WhyKind::Next);
     }
 
     #[test]

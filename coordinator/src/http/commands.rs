@@ -43,6 +43,10 @@ pub(super) fn release(epoch: Epoch) -> Decide {
     Box::new(move |record| decide::release(record, epoch, ReleaseWhy::Drained))
 }
 
+pub(super) fn release_for_fault(epoch: Epoch, message: String) -> Decide {
+    Box::new(move |record| decide::release_for_fault(record, epoch, message.clone()))
+}
+
 pub(super) fn crash(epoch: Epoch, how: String) -> Decide {
     Box::new(move |record| decide::crash(record, epoch, &how))
 }

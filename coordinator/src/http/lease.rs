@@ -9,8 +9,9 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     ids::{RunId, TaskId},
     wire::{
-        HeartbeatRequest, HeartbeatResponse, LAYERS_MAX, LEASE_MAX, Lease, LeaseRequest, LeaseResponse,
-        ProblemCode, ROOM_WHY_BYTES_MAX, ReleaseReason, ReleaseRequest, ReleaseResponse, Room,
+        FAULT_MESSAGE_BYTES_MAX, FAULT_NAME_BYTES_MAX, FAULTS_MAX, HeartbeatRequest, HeartbeatResponse,
+        LAYERS_MAX, LEASE_MAX, Lease, LeaseRequest, LeaseResponse, ProblemCode, ROOM_WHY_BYTES_MAX,
+        ReleaseReason, ReleaseRequest, ReleaseResponse, Room, WorkerFault,
     },
 };
 use tokio::time::{Instant, sleep_until};
@@ -100,7 +101,25 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     if request.queues.len() > LIST_MAX {
         return wrong("queues", format!("at most {LIST_MAX} queues; none stands for all"));
     }
+    check_faults(&request.faults)?;
     check_room(request.room.as_ref())
+}
+
+/// They are written with the worker's record at each request.
+fn check_faults(faults: &[WorkerFault]) -> Result<(), Refusal> {
+    let bad = |fault: &WorkerFault| {
+        fault.message.len() > FAULT_MESSAGE_BYTES_MAX
+            || fault.message.contains('\0')
+            || fault.scope.name_bytes() > FAULT_NAME_BYTES_MAX
+    };
+    if faults.len() > FAULTS_MAX || faults.iter().any(bad) {
+        let detail = format!(
+            "`faults` may have at most {FAULTS_MAX} entries, with messages of at most {FAULT_MESSAGE_BYTES_MAX} bytes and \
+             no NUL, and names of at most {FAULT_NAME_BYTES_MAX} bytes"
+        );
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("faults"));
+    }
+    Ok(())
 }
 
 fn check_room(room: Option<&Room>) -> Result<(), Refusal> {
@@ -174,6 +193,14 @@ pub(super) async fn release(api: Arc<Api>, call: Call) -> Answered {
             return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("why.crashed"));
         }
         ReleaseReason::Crashed(how) => commands::crash(request.epoch, how),
+        ReleaseReason::WorkerFault(message)
+            if message.len() > FAULT_MESSAGE_BYTES_MAX || message.contains('\0') =>
+        {
+            let detail =
+                format!("`why.worker_fault` may have at most {FAULT_MESSAGE_BYTES_MAX} bytes, and no NUL");
+            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("why.worker_fault"));
+        }
+        ReleaseReason::WorkerFault(message) => commands::release_for_fault(request.epoch, message),
     };
     let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
     api.announce(&record);

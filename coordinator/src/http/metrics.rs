@@ -22,7 +22,7 @@ use axum::{
 use docket_schema::{
     ids::Timestamp,
     task::TaskState,
-    wire::{QueueView, StateCount, TargetKind, WorkerView},
+    wire::{FaultKind, QueueView, StateCount, TargetKind, WorkerView},
 };
 
 use super::{
@@ -222,6 +222,13 @@ fn of_workers(text: &mut Text, workers: &[WorkerView]) {
     let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
     one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
     one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
+    let name = "docket_worker_faults";
+    text.family(name, "gauge", "Faults that keep workers from carrying out some tasks, by what failed.");
+    for kind in FaultKind::ALL {
+        let faults = workers.iter().flat_map(|worker| worker.about.iter().flat_map(|about| &about.faults));
+        let count = faults.filter(|fault| fault.kind == kind).count();
+        text.sample(name, &[("kind", kind.as_str())], count as f64);
+    }
 }
 
 fn of_notifications(text: &mut Text, api: &Api, is_known: bool) {

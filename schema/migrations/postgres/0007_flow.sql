@@ -10,7 +10,7 @@ ALTER TABLE tasks
   ADD COLUMN waits_for BYTEA CHECK (length(waits_for) > 0 AND length(waits_for) % 16 = 0),
   ADD COLUMN leased_at BIGINT;
 UPDATE tasks SET
-  flow = queue || E'\t' || coalesce(encode(batch, 'hex'), '') || E'\t\t' || engine,
+  flow = queue || E'\t' || coalesce(encode(batch, 'hex'), '') || E'\t\t\t\t' || engine,
   rank = available_at - priority * 60000000,
   leased_at = CASE state WHEN 'running' THEN
     (SELECT max(e.recorded_at) FROM events e WHERE e.stream_id = tasks.stream_id AND e.kind = 'TaskLeased') END;

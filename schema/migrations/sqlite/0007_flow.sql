@@ -49,7 +49,7 @@ INSERT INTO tasks_next (id, stream_id, seq, hash, state, queue, engine, priority
   flow, rank, leased_at)
 SELECT id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, failures, crashes, runs, run,
   last_run, worker, available_at, blocked_why, message, submitted_at, ended_at, deadline_at,
-  queue || char(9) || coalesce(lower(hex(batch)), '') || char(9) || char(9) || engine,
+  queue || char(9) || coalesce(lower(hex(batch)), '') || char(9) || char(9) || char(9) || char(9) || engine,
   available_at - priority * 60000000,
   CASE state WHEN 'running' THEN
     (SELECT max(e.recorded_at) FROM events e WHERE e.stream_id = tasks.stream_id AND e.kind = 'TaskLeased') END

@@ -120,6 +120,7 @@ fn log() -> Log {
         gates: vec![],
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

@@ -16,7 +16,7 @@ use super::{
         BaseChecked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken,
         ToolFinished, ToolRequested,
     },
-    external::ExternalTool,
+    external::{ExternalTool, LeftOutServer},
     pin::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, SandboxLayers},
     role::{RoleBegan, RoleSpec, RolesPinned},
     work::Concluded,
@@ -100,6 +100,10 @@ pub struct RunStarted {
     /// Tools of the worker's own servers that its model has beside the set's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalTool>,
+    /// Servers of the worker's settings that did not answer when the run began and that are not required: the run
+    /// has none of their tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers_left_out: Vec<LeftOutServer>,
     /// Linters of the project's languages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub linters: Vec<LinterSpec>,

@@ -20,6 +20,15 @@ pub struct ExternalTool {
     pub idempotent: bool,
 }
 
+/// An MCP server whose tools a run has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOutServer {
+    /// Its name in the worker's settings.
+    pub server: String,
+    /// Why it did not answer.
+    pub why: String,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 const fn is_false(flag: &bool) -> bool {
     !*flag

@@ -32,6 +32,7 @@ pub(crate) fn started() -> RunEvent {
         gates: vec![],
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

@@ -104,6 +104,8 @@ pub enum ReleaseWhy {
     Drained,
     /// The worker does not know the lease: its answer was lost.
     Unknown,
+    /// The worker cannot carry out the task, and the task is not to blame.
+    WorkerFault,
 }
 
 /// The worker gave it back; nothing is counted.
@@ -113,6 +115,9 @@ pub struct TaskReleased {
     pub epoch: Epoch,
     /// Why.
     pub why: ReleaseWhy,
+    /// What the worker said of its fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Nothing was heard of the worker for a lease time; nothing is counted.

@@ -1,17 +1,25 @@
 //! What decides between tasks that may be leased: the flow that one belongs to, and its rank within it.
 //!
-//! A flow is all tasks that a worker can or cannot take alike: of one queue, batch, selector and engine. So a worker
+//! A flow is all tasks that a worker can or cannot take alike: of one queue, batch and selector, with the same setup
+//! commands, models and engine. So a worker
 //! finds the next task of each flow that is for it, and never steps over those that are not.
 
 use std::{fmt, str::FromStr};
 
 use super::{Labels, TaskRecord, TaskSpec};
-use crate::ids::{BatchId, ParseIdError, QueueName};
+use crate::{
+    ids::{BatchId, BlobHash, ParseIdError, QueueName},
+    message::ModelRef,
+};
 
 /// Aging: a task that has waited for this long goes before one of a priority higher by one that comes now.
 /// So whatever its priority, a task is overtaken for a bounded time: 2,000 points, the most there can be between two,
 /// are 33 hours.
 pub const AGING_MS: u64 = 60_000;
+
+/// Bytes that the names of a flow's models may have together: an index over flows has a limit for its keys. What is
+/// beyond it is left out, and a worker's fault with such a model keeps single tasks away instead of the flow.
+const MODELS_BYTES_MAX: usize = 1000;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,6 +30,10 @@ pub struct Flow {
     pub batch: Option<BatchId>,
     /// Labels its worker must have.
     pub selector: Labels,
+    /// Hash of its setup commands, shortened; empty where there are none.
+    pub setup: String,
+    /// Models that its tasks may ask, the main one first; scripted ones, which need nothing of a worker, are left out.
+    pub models: Vec<ModelRef>,
     /// Engine.
     pub engine: String,
 }
@@ -33,9 +45,38 @@ impl Flow {
             queue: spec.queue.clone(),
             batch: spec.batch,
             selector: spec.conditions.selector.clone(),
+            setup: Self::setup_hash(&spec.setup),
+            models: models(spec),
             engine: spec.engine.clone(),
         }
     }
+
+    /// What tells setup commands apart, in 16 digits; empty where there are none.
+    pub fn setup_hash(setup: &[String]) -> String {
+        if setup.is_empty() {
+            return String::new();
+        }
+        let mut hash = BlobHash::of(setup.join("\0").as_bytes()).to_string();
+        hash.truncate(16);
+        hash
+    }
+}
+
+fn models(spec: &TaskSpec) -> Vec<ModelRef> {
+    let others = [&spec.explore_model, &spec.fallback_model].into_iter().flatten();
+    let roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
+    let (mut models, mut bytes) = (Vec::new(), 0);
+    for model in std::iter::once(&spec.model).chain(others).chain(roles) {
+        if model.provider == "scripted" || models.contains(model) {
+            continue;
+        }
+        bytes += model.name.len() + model.base_url.as_ref().map_or(0, String::len);
+        if bytes > MODELS_BYTES_MAX {
+            break;
+        }
+        models.push(model.clone());
+    }
+    models
 }
 
 /// As [`FromStr`] reads it, and as it stands in an index. No part but the last can hold a tab.
@@ -45,22 +86,32 @@ impl fmt::Display for Flow {
         if let Some(batch) = self.batch {
             write!(f, "{}", batch.0.simple())?;
         }
-        write!(f, "\t{}\t{}", self.selector, self.engine)
+        write!(f, "\t{}\t{}\t", self.selector, self.setup)?;
+        if !self.models.is_empty() {
+            // JSON writes a tab as two other characters.
+            f.write_str(&serde_json::to_string(&self.models).map_err(|_| fmt::Error)?)?;
+        }
+        write!(f, "\t{}", self.engine)
     }
 }
 
 impl FromStr for Flow {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        let bad = || ParseIdError::new("flow (queue, batch, selector, engine)", text);
-        let mut parts = text.splitn(4, '\t');
+        let bad = || ParseIdError::new("flow (queue, batch, selector, setup, models, engine)", text);
+        let mut parts = text.splitn(6, '\t');
         let mut next = || parts.next().ok_or_else(bad);
-        let (queue, batch, selector, engine) = (next()?, next()?, next()?, next()?);
+        let (queue, batch, selector) = (next()?, next()?, next()?);
+        let (setup, models, engine) = (next()?.to_owned(), next()?, next()?.to_owned());
         let batch = match batch {
             "" => None,
             digits => Some(BatchId(uuid::Uuid::try_parse(digits).map_err(|_| bad())?)),
         };
-        Ok(Self { queue: queue.parse()?, batch, selector: selector.parse()?, engine: engine.to_owned() })
+        let models = match models {
+            "" => Vec::new(),
+            json => serde_json::from_str(json).map_err(|_| bad())?,
+        };
+        Ok(Self { queue: queue.parse()?, batch, selector: selector.parse()?, setup, models, engine })
     }
 }
 
@@ -77,18 +128,66 @@ impl TaskRecord {
 mod tests {
     use super::*;
 
+    fn model(name: &str, base_url: Option<&str>) -> ModelRef {
+        ModelRef { provider: "openai".into(), name: name.into(), base_url: base_url.map(Into::into) }
+    }
+
+    fn spec(change: impl FnOnce(&mut serde_json::Value)) -> TaskSpec {
+        let hash = "0".repeat(64);
+        let mut spec = serde_json::json!({
+            "title": "t",
+            "text": "t",
+            "base": { "manifest": { "hash": hash, "bytes": 0 }, "tree": hash },
+            "model": { "provider": "scripted", "name": "x" },
+        });
+        change(&mut spec);
+        serde_json::from_value(spec).expect("a specification")
+    }
+
     #[test]
     fn flows_read_back() {
         let batch = Some(BatchId(uuid::Uuid::from_u128(7)));
-        for (batch, selector, engine) in
-            [(None, "", "react"), (batch, "gpu=a100", "plan"), (None, "a=b,c=d", "odd\tname")]
-        {
-            let selector = selector.parse().expect("labels");
-            let flow = Flow { queue: QueueName::default(), batch, selector, engine: engine.to_owned() };
+        let models = vec![model("a\tb", None), model("\"c\",", Some("http://127.0.0.1:1/v1"))];
+        for (batch, selector, setup, models, engine) in [
+            (None, "", "", vec![], "react"),
+            (batch, "gpu=a100", "0123456789abcdef", models.clone(), "plan"),
+            (None, "a=b,c=d", "", models, "odd\tname"),
+        ] {
+            let (selector, setup) = (selector.parse().expect("labels"), setup.to_owned());
+            let (queue, engine) = (QueueName::default(), engine.to_owned());
+            let flow = Flow { queue, batch, selector, setup, models, engine };
             assert_eq!(flow.to_string().parse(), Ok(flow));
         }
-        for bad in ["", "default", "default\t\t", "default\tx\t\treact", "a b\t\t\treact"] {
+        for bad in [
+            "",
+            "default",
+            "default\t\t\t\t",
+            "default\tx\t\t\t\treact",
+            "a b\t\t\t\t\treact",
+            "default\t\t\t\t[\treact",
+        ] {
             assert!(bad.parse::<Flow>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn tasks_share_a_flow_when_they_need_the_same_of_a_worker() {
+        let plain = Flow::of(&spec(|_| {}));
+        assert!(plain.models.is_empty() && plain.setup.is_empty(), "{plain}");
+        let set_up = Flow::of(&spec(|spec| spec["setup"] = serde_json::json!(["make"])));
+        let otherwise = Flow::of(&spec(|spec| spec["setup"] = serde_json::json!(["make", "true"])));
+        assert!(set_up.setup.len() == 16 && otherwise.setup.len() == 16 && set_up != otherwise);
+        let several = Flow::of(&spec(|spec| {
+            spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
+            spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": "b" });
+            spec["explore_model"] = spec["model"].clone();
+        }));
+        assert_eq!(several.models, [model("a", None), model("b", None)]);
+        let endless = Flow::of(&spec(|spec| {
+            spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
+            let name = "b".repeat(MODELS_BYTES_MAX);
+            spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": name });
+        }));
+        assert_eq!(endless.models, [model("a", None)]);
     }
 }

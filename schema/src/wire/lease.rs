@@ -10,6 +10,8 @@ use crate::{
     task::{DelegatedBy, Labels, TaskSpec, TaskState},
 };
 
+use super::WorkerFault;
+
 /// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,10 @@ pub struct LeaseRequest {
     /// The walls around what its runs' models do, as `docket doctor` names them; at most [`LAYERS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
+    /// What keeps it from carrying out some tasks: none that such a fault concerns is leased to it. At most
+    /// [`FAULTS_MAX`](super::FAULTS_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<WorkerFault>,
     /// How many runs it takes at most, and why it takes no more now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
@@ -192,4 +198,7 @@ pub enum ReleaseReason {
     Drained,
     /// The run process died: `signal 9`, `exit 101`.
     Crashed(String),
+    /// The worker cannot carry out the task, and the task is not to blame: the message of its fault, of at most
+    /// [`FAULT_MESSAGE_BYTES_MAX`](super::FAULT_MESSAGE_BYTES_MAX) bytes.
+    WorkerFault(String),
 }

@@ -104,6 +104,8 @@ pub enum WhyKind {
     NoWorker,
     /// No worker that is there takes tasks like it.
     NoneServes,
+    /// A worker that would take it cannot, for a fault of its own, and there is no other.
+    WorkerFault,
     /// The workers that take tasks like it have no room.
     NoRoom,
     /// Nothing: a worker is about to take it.

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ROOM_DRAINS, Room};
+use super::{ROOM_DRAINS, Room, WorkerFault};
 use crate::{
     event::Head,
     ids::{IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
@@ -284,4 +284,7 @@ pub struct WorkerAbout {
     /// The walls around what its runs' models do; empty where it did not say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
+    /// What keeps it from carrying out some tasks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<WorkerFault>,
 }

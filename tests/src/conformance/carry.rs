@@ -57,6 +57,7 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         gates: vec![],
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

@@ -1,13 +1,17 @@
 //! Flow control: limits, queues, labels, fairness, drained workers.
 
-use docket_coordinator::store::{Append, Condition, Heartbeat, NewTask};
+use docket_coordinator::{
+    decide,
+    store::{Append, Condition, Heartbeat, NewTask},
+};
 use docket_schema::{
     event::TypedEvent as _,
     ids::{BatchId, QueueName, StreamId, TaskId, Turn},
+    message::ModelRef,
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::RunOutcome,
-    task::{Concurrency, Conditions, TaskSpec, TaskState},
-    wire::{LeaseRequest, Room},
+    task::{Concurrency, Conditions, Flow, TaskSpec, TaskState},
+    wire::{FaultKind, FaultScope, LeaseRequest, Room, WorkerFault},
 };
 
 use super::{
@@ -164,6 +168,59 @@ pub(super) async fn a_worker_gets_what_its_labels_satisfy(database: Database) {
     assert_eq!(ask("gpu=a100,zone=b").await, [gpu]);
     assert_eq!(ask("arch=arm64").await, []);
     assert_eq!(ask("arch=arm64,gpu=a100").await, [both]);
+    world.check().await;
+}
+
+pub(super) async fn a_fault_keeps_what_it_concerns_from_its_worker_alone(database: Database) {
+    let world = World::open(database).await;
+    let model = |provider: &str, base_url: Option<&str>| ModelRef {
+        provider: provider.to_owned(),
+        name: "m".to_owned(),
+        base_url: base_url.map(str::to_owned),
+    };
+    let of_model = |model: &ModelRef| TaskSpec { model: model.clone(), ..spec("of a model") };
+    let (own, local) = (model("openai", None), model("openai", Some("http://127.0.0.1:1")));
+    let plain = world.submit(spec("plain")).await;
+    let paid = world.submit(of_model(&own)).await;
+    let near = world.submit(of_model(&local)).await;
+    let set_up = TaskSpec { setup: vec!["make".to_owned()], ..spec("set up") };
+    let made = world.submit(set_up.clone()).await;
+    let ask = async |scopes: &[FaultScope], is_probed: bool| {
+        let worker = world.worker();
+        let fault = |scope: &FaultScope| WorkerFault {
+            is_probed,
+            ..WorkerFault::new(FaultKind::Key, scope.clone(), "it does not work")
+        };
+        let request = LeaseRequest { faults: scopes.iter().map(fault).collect(), ..worker.request(9) };
+        let leases = worker.send(request).await;
+        let mut tasks = Vec::new();
+        for lease in &leases {
+            tasks.push(lease.record.id);
+            let epoch = lease.record.epoch;
+            let message = "it does not work".to_owned();
+            let release = move |record: &_| decide::release_for_fault(record, epoch, message.clone());
+            world.act(lease.record.id, release).await.expect("the lease stands");
+        }
+        tasks.sort();
+        tasks
+    };
+    let sorted = |mut tasks: Vec<TaskId>| {
+        tasks.sort();
+        tasks
+    };
+    let all = sorted(vec![plain, paid, near, made]);
+    assert_eq!(ask(&[], false).await, all);
+    assert_eq!(ask(&[FaultScope::AnyTask], false).await, []);
+    assert_eq!(ask(&[FaultScope::AnyTask], true).await, all, "one task at least is wanted");
+    let kept = [FaultScope::of_provider(&own), FaultScope::Task(plain)];
+    assert_eq!(ask(&kept, false).await, sorted(vec![near, made]));
+    let kept = [FaultScope::Model(local), FaultScope::Setup(Flow::setup_hash(&set_up.setup))];
+    assert_eq!(ask(&kept, false).await, sorted(vec![plain, paid]));
+    for task in all {
+        let record = world.task(task).await;
+        let is_clean = record.failures == 0 && record.crashes == 0 && record.state == TaskState::Available;
+        assert!(is_clean, "{record:?}");
+    }
     world.check().await;
 }
 

@@ -107,6 +107,7 @@ pub const CASES: &[(&str, Case)] = cases![
     reports::metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page,
     flow::a_queue_is_paused_limited_and_opened,
     flow::a_worker_gets_what_its_labels_satisfy,
+    flow::a_fault_keeps_what_it_concerns_from_its_worker_alone,
     flow::batches_take_turns_where_one_task_runs_at_a_time,
     flow::every_flow_is_found_among_very_many,
     flow::batches_share_and_nobody_starves,

@@ -46,6 +46,7 @@ fn started(lease: &Granted, provider: &str) -> NewEvent {
         gates: Vec::new(),
         tests: None,
         external: Vec::new(),
+        servers_left_out: Vec::new(),
         linters: Vec::new(),
         roles: vec![],
         requires: Vec::new(),

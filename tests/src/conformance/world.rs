@@ -233,6 +233,7 @@ impl Worker {
         LeaseRequest {
             labels: docket_schema::task::Labels::default(),
             layers: Vec::new(),
+            faults: Vec::new(),
             room: None,
             incarnation: self.incarnation,
             number: self.number.fetch_add(1, Ordering::Relaxed) + 1,

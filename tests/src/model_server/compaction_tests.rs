@@ -147,6 +147,7 @@ impl Talk {
             gates: vec![],
             tests: None,
             external: vec![],
+            servers_left_out: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

@@ -510,6 +510,7 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
     let request = LeaseRequest {
         labels: docket_schema::task::Labels::default(),
         layers: Vec::new(),
+        faults: Vec::new(),
         room: None,
         incarnation: docket_worker::clock::new_incarnation(),
         number: 1,

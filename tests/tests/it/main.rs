@@ -84,3 +84,4 @@ mod travel;
 mod up;
 mod verdicts;
 mod wide;
+mod worker_faults;

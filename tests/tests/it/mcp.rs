@@ -336,9 +336,9 @@ async fn a_servers_secret_reaches_it_alone_and_stands_nowhere() -> Result<()> {
     ensure!(files > 0, "no file was looked at");
     // Where it is not set no run begins, and the reason has its name.
     let home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
-    let (_, events, done) = home.play(KNOWS_SCRIPT, "react").await?;
-    let ended = of_kind(&events, "RunEnded").next().context("an end")?["result"].to_string();
-    ensure!(!done.success() && ended.contains("`KNOWS_TOKEN`") && ended.contains("not set"), "{ended}");
+    let done = home.start(KNOWS_SCRIPT, "react").await?;
+    let is_named = done.stderr.contains("`KNOWS_TOKEN`") && done.stderr.contains("not set");
+    ensure!(done.code() == Some(1) && is_named, "{done:?}");
     let doctor = home.docket(&["doctor"]).await?.stdout;
     ensure!(doctor.contains("not set here: KNOWS_TOKEN"), "{doctor}");
     Ok(())
@@ -382,13 +382,18 @@ impl Home {
         run(Tool::Docket, self.home.path(), &env, args).await
     }
 
-    /// Plays a script through an engine; gives its run, its events and how the command ended.
-    async fn play(&self, script: &str, engine: &str) -> Result<(String, Vec<Value>, Finished)> {
+    /// Runs a task whose model plays a script.
+    async fn start(&self, script: &str, engine: &str) -> Result<Finished> {
         let script = self.sample.script(script)?;
         let script = script.to_str().context("a UTF-8 path")?;
         let repo = self.sample.path().to_str().context("a UTF-8 path")?;
         let args = ["run", "Note it", "--repo", repo, "--script", script, "--model", "scripted:x"];
-        let done = self.docket(&[&args[..], &["--engine", engine]].concat()).await?;
+        self.docket(&[&args[..], &["--engine", engine]].concat()).await
+    }
+
+    /// Plays a script through an engine; gives its run, its events and how the command ended.
+    async fn play(&self, script: &str, engine: &str) -> Result<(String, Vec<Value>, Finished)> {
+        let done = self.start(script, engine).await?;
         let tasks = lines(&self.docket(&["ps", "--json"]).await?.ok()?)?;
         let id = tasks[0]["run"].as_str().with_context(|| format!("{done:?}"))?.to_owned();
         let events = lines(&self.docket(&["logs", &id, "--json"]).await?.ok()?)?;
@@ -470,14 +475,34 @@ text = '{"verdict": "finish", "reason": "noted"}'
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_answer_ends_the_run_with_its_name_and_reason() -> Result<()> {
+async fn docket_run_ends_at_once_where_a_required_server_does_not_start() -> Result<()> {
     let _room = room().await;
     let home = Home::new("[mcp.broken]\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n")?;
-    let (_, events, done) = home.play(SCRIPT, "react").await?;
-    ensure!(!done.success(), "{done:?}");
-    let ended = of_kind(&events, "RunEnded").next().context("an end")?["result"].to_string();
-    for part in ["MCP server `broken`", "status 4", "no key"] {
-        ensure!(ended.contains(part), "{part} in {ended}");
+    let done = home.start(SCRIPT, "react").await?;
+    ensure!(done.code() == Some(1), "{done:?}");
+    for part in ["MCP server `broken`", "status 4", "no key", "docket up"] {
+        ensure!(done.stderr.contains(part), "{part} in {done:?}");
     }
+    let tasks = lines(&home.docket(&["ps", "--json"]).await?.ok()?)?;
+    ensure!(tasks[0]["state"] == "available" && tasks[0]["failures"] == 0, "{tasks:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_required_is_left_out_of_the_run_and_named_in_its_log() -> Result<()> {
+    let _room = room().await;
+    let broken = "[mcp.broken]\nrequired = false\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n";
+    let home = Home::new(&format!("{SETTINGS}\n{broken}"))?;
+    let (id, events, done) = home.play(SCRIPT, "react").await?;
+    ensure!(done.success(), "{done:?}");
+    let started = of_kind(&events, "RunStarted").next().context("a start")?;
+    let left_out = &started["servers_left_out"];
+    ensure!(left_out.as_array().is_some_and(|all| all.len() == 1), "{left_out}");
+    let why = left_out[0]["why"].as_str().unwrap_or_default();
+    ensure!(left_out[0]["server"] == "broken" && why.contains("no key"), "{left_out}");
+    ensure!(started["external"].as_array().is_some_and(|tools| tools.len() == 3), "{started}");
+    let request = home.docket(&["replay", &id, "--turn", "1", "--request"]).await?.ok()?;
+    ensure!(request.contains("mcp__notes__count") && !request.contains("mcp__broken__"), "{request}");
+    home.docket(&["verify", &id]).await?.ok()?;
     Ok(())
 }

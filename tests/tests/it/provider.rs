@@ -2,8 +2,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    ids::QueueName,
+    ids::{QueueName, RunId},
+    run::RunEvent,
     task::{TaskBlockedWhy, TaskRecord, TaskState},
+    wire::WhyKind,
 };
 use docket_tests::{
     model_server::ModelServer,
@@ -95,8 +97,31 @@ async fn a_quota_that_is_used_up_at_openais_responses_stops_the_run_for_a_person
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result<()> {
-    Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY", "answer")).await
+async fn a_key_that_is_refused_once_is_tried_again_without_a_person_and_without_a_new_run() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(script("unauthorized").as_bytes())?).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let args = ["--model", "openai:template", "--queue", "template", "--tests", "test -e a.txt"];
+    let (template, spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "paid".parse()?;
+    let options = WorkerOptions { queue: Some(queue.clone()), ..Default::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let model = server.model(Provider::Anthropic, "paid");
+    let task = coordinator.submit_like(&spec, &queue, model).await?;
+    let done = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
+    ensure!(done.state == TaskState::Completed, "{done:?}\n{}", worker.tail());
+    ensure!(done.runs == 1 && done.failures == 0 && done.crashes == 0, "{done:?}");
+    let history = coordinator.history(done.last_run.context("a run")?).await?;
+    // Four turns and the one that was refused, which leaves nothing in the run's log.
+    ensure!(server.calls() == 5 && history.count("ModelAnswered") == 4, "{}", history.kinds());
+    ensure!(history.count("ModelFailed") == 0, "{}", history.kinds());
+    let requests = server.requests();
+    ensure!(requests[2].body == requests[3].body, "the turn that was refused is asked to the byte");
+    history.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    coordinator.end_and_check().await
 }
 
 /// Told at once, by a run that asked nobody.
@@ -112,14 +137,12 @@ async fn a_key_that_is_not_there_stops_the_run_before_anything_is_asked() -> Res
         let env = [("DOCKET_HOME", home.path().as_os_str()), (variable, "".as_ref())];
         let done =
             run(Tool::Docket, home.path(), &env, &["run", "Do it", "--empty", "--model", model]).await?;
-        let told =
-            ["blocked", variable, "is not set", "docket retry"].iter().all(|word| done.stderr.contains(word));
+        let told = [variable, "is not set"].iter().all(|word| done.stderr.contains(word));
         ensure!(done.code() == Some(1) && told, "{done:?}");
     }
     let env = [("DOCKET_HOME", home.path().as_os_str())];
     let rows = run(Tool::Docket, home.path(), &env, &["ps", "--json"]).await?.ok()?;
-    let states = rows.matches("\"blocked\"").count();
-    ensure!(states >= 3 && !rows.contains("retryable"), "{rows}");
+    ensure!(!rows.contains("retryable") && !rows.contains("discarded"), "{rows}");
     Ok(())
 }
 
@@ -134,21 +157,80 @@ async fn a_task_cannot_send_the_workers_key_to_a_server_that_its_owner_did_not_l
     let sample = Sample::new(&[("keep.txt", "kept\n")])?;
     let near = server.base_url(Provider::OpenAi);
     let (task, _) = sample.submit(&coordinator, &["--model", "openai:x", "--base-url", &near]).await?;
-    let rests = until("a run that was refused", async || {
-        let record = coordinator.client().task(task).await.ok()?.task;
-        (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
-    });
-    let rests = rests.await.with_context(|| worker.tail())?;
-    let told = rests.message.unwrap_or_default();
+    let fault_named = async |task| {
+        let named = until("a fault of the worker", async || {
+            let why = coordinator.client().why(task).await.ok()?;
+            (why.kind == WhyKind::WorkerFault).then_some(why.text)
+        });
+        named.await.with_context(|| worker.tail())
+    };
+    let told = fault_named(task).await?;
     // The server asks for the key, and echoes what it got.
-    ensure!(rests.state == TaskState::Blocked && told.contains("status 401"), "{told}");
+    ensure!(told.contains("status 401"), "{told}");
     ensure!(told.contains("worker.base_urls") && !told.contains("incorrect API key"), "{told}");
     let far = "http://192.0.2.1/v1";
     let (task, _) = sample.submit(&coordinator, &["--model", "openai:x", "--base-url", far]).await?;
-    let ended = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
-    let told = ended.message.unwrap_or_default();
-    ensure!(ended.state == TaskState::Discarded, "{:?} {told}", ended.state);
+    let told = fault_named(task).await?;
     ensure!(told.contains(far) && told.contains("worker.base_urls"), "{told}");
     worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// Has a task done by a worker with this key at a local server that takes it; gives what the run recorded.
+async fn done_with_key(key: &str, script: &str) -> Result<(Coordinator, RunId, Vec<RunEvent>)> {
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
+    server.takes_key(key);
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let (template, mut spec) =
+        sample.submit(&coordinator, &["--model", "openai:template", "--queue", "template"]).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    spec.attempts_max = 1;
+    let env = vec![("OPENAI_API_KEY".to_owned(), key.to_owned())];
+    let queue: QueueName = "local".parse()?;
+    let options = WorkerOptions { env, queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let model = server.model(Provider::OpenAi, "local");
+    let task = coordinator.submit_like(&spec, &queue, model).await?;
+    let done = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
+    let run = done.last_run.context("a run")?;
+    let history = coordinator.history(run).await?;
+    history.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    Ok((coordinator, run, history.events))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_one_letter_does_not_hide_what_the_provider_refused() -> Result<()> {
+    let _room = room().await;
+    let script = "[[turns]]\nfault = { kind = \"context_too_long\", times = 1 }\ntext = \"Done.\"\n";
+    let (coordinator, _, events) = done_with_key("x", script).await?;
+    let failed: Vec<&str> = events
+        .iter()
+        .filter_map(
+            |event| if let RunEvent::ModelFailed(failed) = event { Some(&*failed.error) } else { None },
+        )
+        .collect();
+    ensure!(failed == ["context_too_long"], "{failed:?}");
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_placeholder_key_is_not_struck_out_of_files_and_results() -> Result<()> {
+    let _room = room().await;
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "pull.sh", content = "ollama pull llama3\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "cat pull.sh && echo with ollama" } }]
+[[turns]]
+text = "Done."
+"#;
+    let (coordinator, run, events) = done_with_key("ollama", script).await?;
+    let said = format!("{events:?}");
+    ensure!(said.contains("ollama pull llama3") && said.contains("with ollama"), "{said}");
+    ensure!(!said.contains("REDACTED"), "{said}");
+    let file = coordinator.docket(&["cat", &run.to_string(), "pull.sh"]).await?.ok()?;
+    ensure!(file == "ollama pull llama3\n", "{file}");
     coordinator.end_and_check().await
 }

@@ -20,7 +20,7 @@ use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, Engine, RoleDef, prompt},
-    mcp::Listed,
+    mcp::{Listed, Offered},
     model::{PriceTable, unpriced},
     policy, tools,
     workspace::Workspace,
@@ -42,7 +42,7 @@ pub(super) fn begin(
     workspace: &Workspace,
     root: &cap_std::fs::Dir,
     (sandbox, redactor): (SandboxLayers, &Redactor),
-    external: Vec<Listed>,
+    Offered { listed: external, left_out }: Offered,
 ) -> Result<Begun, StartError> {
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
@@ -103,6 +103,7 @@ pub(super) fn begin(
         tests: configured,
         roles,
         external: external.into_iter().map(|listed| listed.tool).collect(),
+        servers_left_out: left_out,
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
@@ -116,8 +117,8 @@ pub(super) fn begin(
 /// The engine that is asked for, with its roles.
 fn engine_of(lease: &Lease) -> Result<(Box<dyn Engine>, Vec<RoleDef>), StartError> {
     let spec = &lease.spec;
-    let engine = engine::newest(&spec.engine)
-        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?;
+    let engine =
+        engine::newest(&spec.engine).ok_or_else(|| StartError::no_engine(lease.task, &spec.engine))?;
     let defined = engine::roles_of(&*engine, &spec.roles)
         .map_err(|error| StartError::Configuration(error.to_string()))?;
     // What a child may give away on is its parent's to say, whatever engine it is for.
@@ -374,6 +375,7 @@ mod tests {
             gates: vec![],
             tests: None,
             external: vec![],
+            servers_left_out: vec![],
             linters: vec![],
             roles: vec![role],
             requires: vec![],

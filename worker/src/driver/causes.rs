@@ -16,9 +16,12 @@ pub(super) fn told(error: &(dyn Error + 'static)) -> String {
 
 /// Whether the coordinator could not be asked for a blob: no fault of the run's.
 pub(super) fn is_away(error: &(dyn Error + 'static)) -> bool {
-    std::iter::once(error)
-        .chain(causes(error))
-        .any(|cause| matches!(cause.downcast_ref(), Some(BlobError::Unavailable(_))))
+    chain(error).any(|cause| matches!(cause.downcast_ref(), Some(BlobError::Unavailable(_))))
+}
+
+/// The error itself and what caused it.
+pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::once(error).chain(causes(error))
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -6,13 +6,14 @@
 
 use std::io::Read as _;
 
+use docket_schema::wire::WorkerFault;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
 use super::{
-    causes,
+    causes, faults,
     journal::JournalError,
     start::{StartError, start},
     turn::DriverError,
@@ -84,6 +85,8 @@ async fn run(bootstrap: Bootstrap) -> i32 {
     });
     // Until the driver runs, the time that the supervisor grants to a start counts.
     let progress = ProgressNote::open(bootstrap.progress.as_deref());
+    let note = bootstrap.fault.clone();
+    let report = |fault: &WorkerFault| faults::report(note.as_deref(), fault);
     let exit = match Box::pin(start(bootstrap, drain)).await {
         Ok(driver) => match Box::pin(driver.run(&progress)).await {
             Ok(RunExit::Done) => 0,
@@ -91,13 +94,17 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
             Err(DriverError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
             Err(error) if causes::is_away(&error) => out_of_reach(&error),
-            Err(error) => failed(&error),
+            Err(DriverError::Worker(fault)) => report(&fault),
+            Err(error) => {
+                faults::fault_of_host(&error).map_or_else(|| failed(&error), |fault| report(&fault))
+            }
         },
         // The run's end is recorded: there is nothing to release.
         Err(StartError::Environment(message) | StartError::Configuration(message)) => {
             tracing::error!(%message, "the run's environment cannot be made");
             0
         }
+        Err(StartError::Worker(fault)) => report(&fault),
         Err(StartError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
         Err(StartError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
         Err(StartError::Client(error)) if error.is_retryable() => out_of_reach(&error),

@@ -9,15 +9,16 @@ use std::{
 
 use docket_schema::{
     content::{BlobRef, WorkPath},
-    ids::{TreeHash, Turn},
+    ids::{TaskId, TreeHash, Turn},
     policy::AllowList,
-    redact::Redactor,
+    redact::{self, Redactor},
     run::{
         FailureKind, RolesPinned, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState,
         SandboxLayers, SetupFinished, SnapshotTaken,
     },
     snapshot::{LeftOut, LeftOutWhy},
     tool::NetworkSeen,
+    wire::{FaultKind, FaultScope, WorkerFault},
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -29,11 +30,14 @@ use super::{
     causes,
     delegate::started_from,
     failpoint::Failpoints,
+    faults,
     granted::Grants,
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
     pace::Pace,
     remember::RunMemory,
+    servers::{offered, servers},
+    setup::setup,
     turn::Driver,
     voices::Voices,
     workbench::Workbench,
@@ -42,8 +46,7 @@ use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
-    mcp::{self, Listed},
-    model::Secret,
+    model::{Secret, are_all_local},
     sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
@@ -67,6 +70,12 @@ pub enum StartError {
     /// The world around the run cannot be made. The run ends as failed with this message.
     #[error("{0}")]
     Environment(String),
+    /// This worker cannot carry out the run, and the task is not to blame. Nothing is recorded; the lease is given back.
+    #[error("{0}")]
+    Worker(Box<WorkerFault>),
+    /// A setup command's program was not found. `start` makes a fault of the worker of it.
+    #[error("{0}")]
+    CommandMissing(String),
     /// What was asked for cannot be had as it is configured. The run ends as failed, and no other is tried.
     #[error("{0}")]
     Configuration(String),
@@ -75,7 +84,23 @@ pub enum StartError {
 impl StartError {
     pub(super) fn environment(error: &(dyn std::error::Error + 'static)) -> Self {
         let told = causes::told(error);
-        if causes::is_away(error) { Self::Away(told) } else { Self::Environment(told) }
+        if causes::is_away(error) {
+            return Self::Away(told);
+        }
+        match faults::fault_of_host(error) {
+            Some(fault) => Self::Worker(Box::new(fault)),
+            None => Self::Environment(told),
+        }
+    }
+
+    /// The engine is missing that a run was begun with, or that its task asks for.
+    pub(super) fn no_engine(task: TaskId, engine: &str) -> Self {
+        let message = format!("it has no engine {engine}: the run needs a worker of another build");
+        Self::worker(FaultKind::Engine, FaultScope::Task(task), &message)
+    }
+
+    pub(super) fn worker(kind: FaultKind, scope: FaultScope, message: &str) -> Self {
+        Self::Worker(Box::new(WorkerFault::new(kind, scope, message)))
     }
 }
 
@@ -100,12 +125,16 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
     match ready(&bootstrap, &mut journal, &material).await {
         Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain, pace: Pace::default() }),
         Err(error) => {
+            let error = faults::as_worker_fault(error, &bootstrap);
             let ends = match &error {
                 StartError::Environment(message) => Some((FailureKind::Environment, message)),
                 StartError::Configuration(message) => Some((FailureKind::Configuration, message)),
-                StartError::Token | StartError::Client(_) | StartError::Journal(_) | StartError::Away(_) => {
-                    None
-                }
+                StartError::Token
+                | StartError::Client(_)
+                | StartError::Journal(_)
+                | StartError::Away(_)
+                | StartError::Worker(_)
+                | StartError::CommandMissing(_) => None,
             };
             if let Some((why, message)) = ends {
                 let result = RunOutcome::Failed { why, message: message.clone() };
@@ -134,18 +163,33 @@ async fn folded(client: &Client, bootstrap: &Bootstrap) -> Result<RunState, Star
     Ok(state)
 }
 
+/// Makes the workspace of the run's base, once it is known that this worker has what the run wants of it.
+async fn materialized(
+    bootstrap: &Bootstrap,
+    state: &RunState,
+    material: &Material,
+) -> Result<Workspace, StartError> {
+    if state.pins.is_none() {
+        faults::check_keys(bootstrap)?;
+    }
+    let folder = bootstrap.scratch.join("workspace");
+    let options = workspace_options(&bootstrap.cache);
+    let base = state.pins.as_ref().map_or(&bootstrap.lease.spec.base, |pins| &pins.base).clone();
+    workspace::materialize(&folder, &base, material, &options).await.map_err(|error| {
+        match faults::fault_of_folders(&error) {
+            Some(fault) if !causes::is_away(&error) => StartError::Worker(Box::new(fault)),
+            Some(_) | None => StartError::environment(&error),
+        }
+    })
+}
+
 async fn ready(
     bootstrap: &Bootstrap,
     journal: &mut Journal,
     material: &Material,
 ) -> Result<(Box<dyn Engine>, Hands), StartError> {
     let spec = &bootstrap.lease.spec;
-    let folder = bootstrap.scratch.join("workspace");
-    let options = workspace_options(&bootstrap.cache);
-    let base = journal.state().pins.as_ref().map_or(&spec.base, |pins| &pins.base).clone();
-    let mut workspace = workspace::materialize(&folder, &base, material, &options)
-        .await
-        .map_err(|error| StartError::environment(&error))?;
+    let mut workspace = materialized(bootstrap, journal.state(), material).await?;
     let (settings, walls) = (&bootstrap.settings, bootstrap.walls.as_ref());
     let sandbox = sandbox((settings.sandbox, settings.limits), walls, &workspace).await?;
     let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
@@ -177,7 +221,7 @@ async fn ready(
         }
         None => {
             let start = started_from(bootstrap, &mut workspace, material).await?;
-            let external = external(bootstrap, (&runner, &redactor)).await?;
+            let external = offered(bootstrap, (&runner, &redactor)).await?;
             let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor), external)?;
             append_start(journal, &begun, start).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
@@ -185,12 +229,8 @@ async fn ready(
             Arc::new(begun.started)
         }
     };
-    let engine = engine::engine(&pins.engine).ok_or_else(|| {
-        StartError::Environment(format!(
-            "this worker has no engine {}; use the build that began the run",
-            pins.engine
-        ))
-    })?;
+    let engine = engine::engine(&pins.engine)
+        .ok_or_else(|| StartError::no_engine(bootstrap.lease.task, &pins.engine.to_string()))?;
     let voices = Voices::of(bootstrap, &pins.models, material).await?;
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
@@ -218,31 +258,13 @@ async fn ready(
     Ok((engine, Hands { voices, bench }))
 }
 
-/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's. What a server says of
-/// its tools stands in every prompt, and what it says when it fails in an event: the secrets that it was given do not.
-async fn external(
-    bootstrap: &Bootstrap,
-    (runner, redactor): (&SandboxRunner, &Redactor),
-) -> Result<Vec<Listed>, StartError> {
-    let mut listed = mcp::list(&runner.0, &servers(bootstrap)).await.map_err(|(server, error)| {
-        let said = format!("the MCP server `{server}` of this worker's settings: {error}");
-        StartError::Environment(redactor.text(&said).into_owned())
-    })?;
-    for Listed { spec, .. } in &mut listed {
-        spec.description = redactor.text(&spec.description).into_owned();
-        redactor.values_of(&mut spec.input_schema);
-    }
-    Ok(listed)
-}
-
-fn servers(bootstrap: &Bootstrap) -> mcp::Servers {
-    mcp::Servers { all: bootstrap.settings.mcp.clone(), given: bootstrap.settings.mcp_env.clone() }
-}
-
-/// Knows what was configured, what servers are given, and the keys of this process: none of them has a place in a log.
+/// Knows what was configured, what servers are given, and the keys of this process: none of them has a place in a log. A
+/// key that is no secret is left out: a word such as `ollama` stands in files and commands as well.
 fn redactor(bootstrap: &Bootstrap) -> Redactor {
     let given = bootstrap.settings.mcp_env.0.values();
-    let own = bootstrap.keys.values().chain(given).chain([&bootstrap.lease.token]);
+    let are_local = are_all_local(&bootstrap.settings.base_urls);
+    let keys = bootstrap.keys.values().filter(|key| redact::is_secret_key(key, are_local));
+    let own = keys.chain(given).chain([&bootstrap.lease.token]);
     Redactor::new(bootstrap.settings.redact.0.iter().chain(own).cloned())
 }
 
@@ -265,7 +287,8 @@ pub(super) async fn sandbox(
         Some(checked) => Sandbox::on(&config, checked),
         None => Sandbox::prepare(config).await,
     };
-    sandbox.map_err(|error| StartError::environment(&error))
+    sandbox
+        .map_err(|error| StartError::worker(FaultKind::Sandbox, FaultScope::AnyTask, &causes::told(&error)))
 }
 
 pub(super) const fn backend(choice: SandboxChoice) -> BackendChoice {
@@ -327,56 +350,6 @@ pub(super) async fn restored(
         RestoreTarget { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &left_out, tree };
     let done = workspace::restore(workspace, &target, blobs).await;
     Ok((done.map_err(|error| StartError::environment(&error))?, tree))
-}
-
-/// Runs setup lines, in order.
-///
-/// # Errors
-/// One failed: a run in a workspace that is not ready would only waste its turns.
-pub(super) async fn setup(
-    commands: &[String],
-    settings: &RunSettings,
-    runner: &SandboxRunner,
-    redactor: &Redactor,
-) -> Result<Vec<SetupFinished>, StartError> {
-    let mut done = Vec::new();
-    for command in commands {
-        let started = Instant::now();
-        let asked = tools::CommandSpec {
-            shell: command.clone(),
-            cwd: None,
-            timeout_ms: settings.command_timeout_ms_max,
-        };
-        let output =
-            tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
-        let mut bytes = output.stdout.joined();
-        bytes.extend_from_slice(&output.stderr.joined());
-        let printable = tools::printable(&bytes);
-        let (text, _) = tools::cut(&redactor.text(&printable), settings.output_chars_max as usize);
-        let exit = match output.ended {
-            tools::Ended::Exit(status) => Some(status),
-            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::Exceeded(_) => None,
-        };
-        if exit != Some(0) {
-            return Err(StartError::Environment(setup_failed(command, output.ended, &text)));
-        }
-        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        done.push(SetupFinished { command: command.clone(), exit, content: text.into(), duration_ms });
-    }
-    Ok(done)
-}
-
-fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
-    let how = match ended {
-        tools::Ended::Exit(status) => format!("with exit status {status}"),
-        tools::Ended::Signal(signal) => format!("by signal {signal}"),
-        tools::Ended::TimedOut => "for it did not end in time".to_owned(),
-        tools::Ended::Exceeded(what) => format!("for it used more {} than allowed", what.noun()),
-    };
-    match said.trim_end() {
-        "" => format!("the setup command `{command}` failed {how} and printed nothing"),
-        said => format!("the setup command `{command}` failed {how}: {said}"),
-    }
 }
 
 async fn append_setup(

@@ -10,6 +10,7 @@ use docket_schema::{
         FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage, ToolRequested, Verdict,
     },
     tool::RecoveryClass,
+    wire::WorkerFault,
 };
 use tokio::sync::watch;
 
@@ -17,6 +18,7 @@ use super::{
     act::Hands,
     causes,
     delegate::Resumed,
+    faults,
     intent::{RequestProof, announce},
     journal::{Journal, JournalError, Outgoing, fold},
     material::Material,
@@ -68,6 +70,9 @@ pub enum DriverError {
         "the engine comes to no decision: it concluded {CONCLUSIONS_MAX} times in a row; `docket verify` shows what"
     )]
     Endless,
+    /// This worker cannot carry out the run, and the task is not to blame. Nothing is recorded of it.
+    #[error("{0}")]
+    Worker(Box<WorkerFault>),
     /// The engine decided nothing that can follow.
     #[error("the run is {0}; there is nothing to decide")]
     NotDeciding(&'static str),
@@ -94,6 +99,7 @@ impl DriverError {
             | Self::Blob(BlobError::Unavailable(_))
             | Self::Snapshot(_)
             | Self::TakeOver(_)
+            | Self::Worker(_)
             | Self::NotDeciding(_) => false,
         }
     }
@@ -200,7 +206,11 @@ impl Driver {
         progress.at_most(ASK_AT_MOST);
         let results = self.hands.ask(call, rendered, state, &self.material, progress).await;
         self.pace.answered(&results);
-        Ok(Some(results))
+        match faults::fault_of_call(call, &results) {
+            // The request stays open: another worker makes it, to the byte.
+            Some(fault) => Err(DriverError::Worker(Box::new(fault))),
+            None => Ok(Some(results)),
+        }
     }
 
     /// What a crash left open: intents without results. The fold says which; each call's recovery

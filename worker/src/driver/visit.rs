@@ -16,7 +16,8 @@ use docket_schema::{
 
 use super::{
     journal::snapshots,
-    start::{SandboxRunner, StartError, backend, restored, setup, workspace_options},
+    setup::setup,
+    start::{SandboxRunner, StartError, backend, restored, workspace_options},
 };
 use crate::{
     bootstrap::SandboxChoice,

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use docket_schema::{message::ModelRef, run::Models};
+use docket_schema::{
+    message::ModelRef,
+    run::Models,
+    wire::{FaultKind, FaultScope},
+};
 
-use super::{material::Material, start::StartError};
+use super::{causes, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     model::{
@@ -74,11 +78,15 @@ impl Voice {
         }
         let listed = &bootstrap.settings.base_urls;
         let client = ModelClient::new(model, listed, Timeouts::default()).map_err(|error| match &error {
-            ClientError::Unlisted(_) => StartError::Configuration(error.to_string()),
-            ClientError::Provider(_)
-            | ClientError::BaseUrl(_)
-            | ClientError::NoScript(_)
-            | ClientError::Tls(_) => environment(&error),
+            ClientError::Unlisted(_) => {
+                StartError::worker(FaultKind::Model, FaultScope::of_provider(model), &error.to_string())
+            }
+            ClientError::Tls(_) => {
+                StartError::worker(FaultKind::Host, FaultScope::of_provider(model), &causes::told(&error))
+            }
+            ClientError::Provider(_) | ClientError::BaseUrl(_) | ClientError::NoScript(_) => {
+                environment(&error)
+            }
         })?;
         let key = bootstrap.keys.get(provider.key_name()).and_then(|key| Secret::new(key));
         Ok(Self { model: model.clone(), client, key })

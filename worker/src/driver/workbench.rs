@@ -30,7 +30,7 @@ use super::{
     redaction::redact_facts,
     remember::RunMemory,
     reread::Rereads,
-    start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
+    start::{SandboxRunner, StartError, sandbox, tests_line, tool_settings, workspace_options},
     together::together as at_once,
 };
 use crate::{
@@ -123,9 +123,9 @@ impl Workbench {
     /// Runs one setup line.
     ///
     /// # Errors
-    /// [`StartError::Environment`]: it failed.
+    /// [`StartError::Environment`] or [`StartError::CommandMissing`]: it failed.
     pub(crate) async fn set_up(&self, line: &str, settings: &RunSettings) -> Result<(), StartError> {
-        setup(&[line.to_owned()], settings, &self.runner, &self.redactor).await.map(drop)
+        super::setup::setup(&[line.to_owned()], settings, &self.runner, &self.redactor).await.map(drop)
     }
 
     /// Fetches what the open calls ask for beyond the workspace.

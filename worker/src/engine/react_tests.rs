@@ -102,6 +102,7 @@ impl Log {
             gates: gates.iter().map(|name| gate(name)).collect(),
             tests: None,
             external: vec![],
+            servers_left_out: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

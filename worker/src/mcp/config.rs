@@ -23,6 +23,10 @@ pub struct McpServer {
     /// Tools that are offered, by name, with `*` for any characters; all of them where none is named.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Whether this worker takes tasks only while the server works. Otherwise a run that begins while the server does not
+    /// work has none of its tools.
+    #[serde(default = "is_required")]
+    pub required: bool,
     /// How long a call may take, the server's start included, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
@@ -37,6 +41,10 @@ pub struct McpServer {
 
 fn is_empty(env: &HiddenEnv) -> bool {
     env.0.is_empty()
+}
+
+const fn is_required() -> bool {
+    true
 }
 
 const fn timeout_ms() -> u64 {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use docket_schema::{message::ToolSpec, run::ExternalTool};
+use docket_schema::{
+    message::ToolSpec,
+    run::{ExternalTool, LeftOutServer},
+};
 use rmcp::model::Tool;
 use serde_json::Value;
 
@@ -25,23 +28,36 @@ pub(crate) struct Listed {
     pub(crate) tool: ExternalTool,
 }
 
-/// Asks every server what it offers, in the order of their names; what cannot be offered is left out and said in the
-/// worker's own log.
+/// What the servers of a worker offer, and those that offer nothing because they do not work.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Offered {
+    pub(crate) listed: Vec<Listed>,
+    pub(crate) left_out: Vec<LeftOutServer>,
+}
+
+/// Asks every server what it offers, in the order of their names. A tool that cannot be offered is left out, and named in
+/// the worker's own log; a server that does not answer and is not required is left out as well.
 ///
 /// # Errors
-/// The server that does not answer, and why: a run without the tools it was to have would only waste its turns.
-pub(crate) async fn list(
-    sandbox: &Sandbox,
-    servers: &Servers,
-) -> Result<Vec<Listed>, (String, SessionError)> {
-    let mut all = Vec::new();
+/// The required server that does not answer, and why: a run without the tools it was to have would only waste its turns.
+pub(crate) async fn list(sandbox: &Sandbox, servers: &Servers) -> Result<Offered, (String, SessionError)> {
+    let mut all = Offered::default();
     for (name, server) in &servers.all {
         let time = Duration::from_millis(server.timeout_ms);
         let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
             peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
         };
         let held = Box::pin(session::hold(sandbox, (server, &servers.given), (time, None), ask)).await;
-        let mut tools = held.answer.map_err(|error| (name.clone(), error))?;
+        let mut tools = match held.answer {
+            Ok(tools) => tools,
+            Err(error) if server.required => return Err((name.clone(), error)),
+            Err(error) => {
+                let why = error.to_string();
+                tracing::warn!(server = %name, why, "a server does not work; the run goes without its tools");
+                all.left_out.push(LeftOutServer { server: name.clone(), why });
+                continue;
+            }
+        };
         // In an order of our own: the same tools make the same prompt.
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         let listed_twice = |tool: &mut Tool, before: &mut Tool| {
@@ -56,7 +72,7 @@ pub(crate) async fn list(
         let offered = tools.into_iter().filter(|tool| server.offers(&tool.name));
         for tool in offered.take(TOOLS_MAX) {
             match listed(name, tool) {
-                Ok(listed) => all.push(listed),
+                Ok(listed) => all.listed.push(listed),
                 Err((tool, why)) => tracing::warn!(server = %name, %tool, why, "a tool is not offered"),
             }
         }

@@ -14,7 +14,7 @@ mod session;
 mod tests;
 
 pub use config::{McpServer, given, read};
-pub(crate) use listed::{Listed, list};
+pub(crate) use listed::{Listed, Offered, list};
 pub(crate) use result::{Asked, call};
 pub(crate) use session::Servers;
 pub use session::SessionError;

@@ -99,6 +99,7 @@ fn server(command: &[&str]) -> McpServer {
     McpServer {
         command: command.iter().map(|part| (*part).to_owned()).collect(),
         tools: vec![],
+        required: true,
         timeout_ms: 20_000,
         env: HiddenEnv::default(),
         env_from: vec![],
@@ -108,7 +109,7 @@ fn server(command: &[&str]) -> McpServer {
 #[tokio::test]
 async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
     let mut place = Place::behind_walls().await;
-    let listed = list(&place.sandbox, &place.servers).await.unwrap();
+    let listed = list(&place.sandbox, &place.servers).await.unwrap().listed;
     let hints = |name: &str| {
         let found = listed.iter().find(|listed| listed.spec.name == format!("mcp__notes__{name}"));
         found.map(|listed| (listed.tool.read_only, listed.tool.idempotent, listed.spec.description.clone()))
@@ -121,7 +122,7 @@ async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
     assert!(listed.is_sorted_by(|a, b| a.spec.name < b.spec.name));
     place.servers.all.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
     let names: Vec<_> =
-        list(&place.sandbox, &place.servers).await.unwrap().into_iter().map(|l| l.tool.tool).collect();
+        list(&place.sandbox, &place.servers).await.unwrap().listed.into_iter().map(|l| l.tool.tool).collect();
     assert_eq!(names, ["count", "die"]);
 }
 
@@ -209,6 +210,13 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());
     let (failed, error) = list(&place.sandbox, &place.servers).await.unwrap_err();
     assert_eq!((failed.as_str(), error.to_string().contains("`NOTES_TOKEN`")), ("notes", true));
+    // One that is not required is left out, and named.
+    place.servers.all.get_mut("notes").unwrap().required = false;
+    let offered = list(&place.sandbox, &place.servers).await.unwrap();
+    let [left_out] = &offered.left_out[..] else { panic!("{offered:?}") };
+    assert!(offered.listed.is_empty() && left_out.server == "notes", "{offered:?}");
+    assert!(left_out.why.contains("`NOTES_TOKEN`"), "{left_out:?}");
+    place.servers.all.get_mut("notes").unwrap().required = true;
     let has = |name: &str| (name == "NOTES_TOKEN").then(|| "t0ken-of-notes".to_owned());
     place.servers.given = given(&place.servers.all, has);
     assert_eq!(format!("{:?}", place.servers.given), r#"{"NOTES_TOKEN"}"#);
@@ -256,7 +264,7 @@ async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
         eprintln!("skipped: there is no Python package mcp");
         return;
     }
-    let listed = list(&place.sandbox, &place.servers).await.unwrap();
+    let listed = list(&place.sandbox, &place.servers).await.unwrap().listed;
     assert_eq!(listed.len(), 1);
     assert!(
         listed[0].tool.read_only && listed[0].spec.input_schema["properties"]["word"]["type"] == "string"

@@ -45,8 +45,10 @@ const CONTEXT: [&str; 7] = [
 pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError {
     let Refusal { status, body, .. } = refusal;
     let retry_after_ms = refusal.retry_after_ms.or_else(|| told_delay_ms(body));
-    let text = error_text(body, key);
-    let lower = text.to_lowercase();
+    let said = error_text(body);
+    // Read before the key is struck out: what a short key leaves of the words is no longer what the provider said.
+    let lower = cut(&said).to_lowercase();
+    let text = visible(&said, key);
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     // A limit by the minute is told in words of the plan, too; what may be asked again soon is no spending limit.
     let soon = status == 429 && retry_after_ms.is_some() && !lower.contains("insufficient_quota");
@@ -88,19 +90,28 @@ fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelErr
 }
 
 /// The words of an error body on one line: type, code and message where it is JSON, the text where it
-/// is not; without the key, cut at [`ERROR_BODY_BYTES_MAX`].
-fn error_text(body: &[u8], key: Option<&Secret>) -> String {
+/// is not.
+fn error_text(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => json_words(&value),
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
-    let text = key.map_or_else(|| text.clone(), |key| key.strike_from(&text));
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The words as they may be written down: without the key, and cut.
+fn visible(said: &str, key: Option<&Secret>) -> String {
+    let struck = key.map_or_else(|| said.to_owned(), |key| key.strike_from(said));
+    super::text::visible(cut(&struck)).into_owned()
+}
+
+/// At most [`ERROR_BODY_BYTES_MAX`] of it.
+fn cut(line: &str) -> &str {
     let mut end = line.len().min(ERROR_BODY_BYTES_MAX);
     while !line.is_char_boundary(end) {
         end -= 1;
     }
-    super::text::visible(&line[..end]).into_owned()
+    &line[..end]
 }
 
 /// The wait that Google's servers name in the body, as `"retryDelay": "17s"`.
@@ -235,13 +246,27 @@ mod tests {
 
     #[test]
     fn messages_are_cut_on_one_line_and_without_the_key() {
-        let key = Secret::new("sk-123").expect("a key");
-        let body = format!("wrong key\nsk-123 {}", "ä".repeat(3000));
+        let key = Secret::new("sk-12345").expect("a key");
+        let body = format!("wrong key\nsk-12345 {}", "ä".repeat(3000));
         let error =
             classify(Refusal { status: 401, retry_after_ms: None, body: body.as_bytes() }, Some(&key));
         let ModelError::Unauthorized { message } = error else { panic!("{error}") };
         assert!(message.starts_with("wrong key [secret] ää"));
         assert!((ERROR_BODY_BYTES_MAX - 1..=ERROR_BODY_BYTES_MAX).contains(&message.len()));
+    }
+
+    #[test]
+    fn a_refusal_is_read_before_the_key_is_struck_out_of_it() {
+        for key in ["x", "context", "context_length_exceeded", "insufficient_quota"] {
+            let key = Secret::new(key).expect("a key");
+            for (code, kind) in
+                [("context_length_exceeded", "context_too_long"), ("insufficient_quota", "spend_limit")]
+            {
+                let body = format!(r#"{{"error":{{"message":"m","type":"t","code":"{code}"}}}}"#);
+                let refusal = Refusal { status: 400, retry_after_ms: None, body: body.as_bytes() };
+                assert_eq!(classify(refusal, Some(&key)).kind(), kind, "{key}");
+            }
+        }
     }
 
     #[test]

@@ -205,6 +205,11 @@ fn http_client(url: &Url, timeouts: Timeouts) -> Result<reqwest::Client, reqwest
     builder.build()
 }
 
+/// Whether the model is asked at an address of this machine, which means another server on another machine.
+pub(crate) fn is_local(model: &ModelRef) -> bool {
+    model.base_url.as_deref().and_then(|base| Url::parse(base).ok()).is_some_and(|url| is_loopback(&url))
+}
+
 pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

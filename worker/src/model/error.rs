@@ -34,9 +34,9 @@ mod remedy {
     pub(super) const OVERLOAD: &str = "docket waits and asks again";
     pub(super) const SPEND: &str =
         "raise the limit or add credit at the provider; `docket retry` then goes on where the run stands";
-    pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; `docket retry` then goes on where the run stands";
+    pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; the run then continues where it stopped";
     pub(super) const NO_KEY: &str =
-        "set it where the worker runs and start that again; `docket retry` then goes on where the run stands";
+        "set it where the worker runs and start the worker again; the run then continues where it stopped";
     pub(super) const REQUEST: &str = "check the model's name and --base-url";
     pub(super) const CONTEXT: &str = "use a model with a larger window or split the task";
     pub(super) const CUT: &str = "docket asks again; look for a proxy that cuts streams if it recurs";

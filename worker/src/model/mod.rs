@@ -28,6 +28,7 @@ mod trust;
 
 pub use crate::secret::Secret;
 pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
+pub(crate) use client::is_local;
 pub use client::{
     ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, BEGIN_TIME_MAX, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT,
     IDLE_TIMEOUT, ModelClient, OPENAI_BASE_URL, Timeouts,
@@ -46,6 +47,7 @@ pub use scripted::{
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
 pub use transcript::{LEFT_OUT_MARK, ROLE_MARK, SUMMARY_MARK, Transcript};
+pub(crate) use trust::are_all_local;
 pub use trust::can_be_listed;
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ pub fn can_be_listed(text: &str) -> bool {
     Listed::parse(text).is_some()
 }
 
+/// Whether the listed servers, one at least, are all on this machine.
+pub(crate) fn are_all_local(listed: &[String]) -> bool {
+    !listed.is_empty()
+        && listed.iter().all(|text| Listed::parse(text).is_some_and(|listed| is_loopback(&listed.url)))
+}
+
 /// What the server of `model` at `url` may have, where its provider's own address is `own`; `None` where it is not spoken to.
 pub(super) fn trust((model, own): (&ModelRef, &str), url: &Url, listed: &[String]) -> Option<Trust> {
     if model.base_url.is_none() {

@@ -53,6 +53,7 @@ impl Recorder {
             gates: vec![],
             tests: None,
             external: vec![],
+            servers_left_out: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

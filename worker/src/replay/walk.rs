@@ -236,7 +236,7 @@ impl<S: Blobs> Walk<'_, S> {
         (self.told)(Rerunning::Runs { turn: self.state.turn, tools: vec![&line.command] });
         let differs = match bench.set_up(&line.command, &pins.settings).await {
             Ok(()) => Vec::new(),
-            Err(StartError::Environment(said)) => {
+            Err(StartError::Environment(said) | StartError::CommandMissing(said)) => {
                 let (recorded, derived) = (Some(json!(line.exit)), Some(said.into()));
                 vec![Difference { field: "/exit".to_owned(), recorded, derived }]
             }

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use docket_schema::wire::{FaultKind, FaultScope, WorkerFault};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -14,7 +15,7 @@ use nix::{
 use tokio::sync::watch;
 
 use super::{
-    scratch::RunFolder,
+    scratch::{FAULT_NOTE_BYTES, RunFolder},
     state::{Key, RunEnd},
 };
 use crate::{
@@ -60,15 +61,18 @@ pub(super) async fn attend(
         // Dropping the start kills what there is of it.
         _ = early.wait_for(|order| *order == Order::Kill) => None,
     };
+    let mut fault = None;
     let end = match started {
         Some(Ok(mut child)) => {
             let stalled = stalled(child.pid(), &folder.progress, hang_after);
             watched(&mut child, &mut orders, stalled).await
         }
         Some(Err(error)) => {
-            let error: &dyn std::error::Error = &error;
+            let error: &(dyn std::error::Error + 'static) = &error;
             tracing::error!(task = %key.task, error, "run process not started");
-            RunEnd::NotStarted
+            let message = format!("a run process cannot be started: {}", with_causes(error));
+            fault = Some(WorkerFault::new(FaultKind::Host, FaultScope::AnyTask, &message));
+            RunEnd::WorkerFault
         }
         None => RunEnd::Signalled(Signal::SIGKILL as i32),
     };
@@ -78,7 +82,25 @@ pub(super) async fn attend(
             tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process said: {line}");
         }
     }
-    Attended { key, end, folder }
+    if end == RunEnd::WorkerFault && fault.is_none() {
+        let note = folder.fault.clone();
+        fault = tokio::task::spawn_blocking(move || read_fault(&note)).await.ok().flatten();
+    }
+    Attended { key, end, fault, folder }
+}
+
+/// The fault that a run process reported.
+fn read_fault(note: &Path) -> Option<WorkerFault> {
+    let mut text = Vec::new();
+    File::open(note).and_then(|file| file.take(FAULT_NOTE_BYTES as u64).read_to_end(&mut text)).ok()?;
+    let fault: WorkerFault = serde_json::from_slice(&text).ok()?;
+    Some(WorkerFault::new(fault.kind, fault.scope, &fault.message))
+}
+
+fn with_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> String {
+    let cause_of = |cause: &&'a (dyn std::error::Error + 'static)| (*cause).source();
+    let causes = std::iter::successors(error.source(), cause_of);
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// A run process that is no more, and the folder it leaves.
@@ -86,6 +108,8 @@ pub(super) async fn attend(
 pub(super) struct Attended {
     pub(super) key: Key,
     pub(super) end: RunEnd,
+    /// What it reported, where a fault of this worker ended it.
+    pub(super) fault: Option<WorkerFault>,
     pub(super) folder: RunFolder,
 }
 
@@ -149,7 +173,7 @@ async fn watched(
                     }
                 };
                 match end {
-                    RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::NotStarted => {}
+                    RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::WorkerFault => {}
                     RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) => kill_session(pid),
                 }
                 return match (end, given_up) {

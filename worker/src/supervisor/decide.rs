@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use docket_schema::{
     ids::TaskId,
-    wire::{LONG_POLL_MS_MAX, Lease, LostWhy, ROOM_DRAINS, ReleaseReason, Room},
+    task::Flow,
+    wire::{
+        FaultKind, FaultScope, LONG_POLL_MS_MAX, Lease, LostWhy, ROOM_DRAINS, ReleaseReason, Room,
+        WorkerFault,
+    },
 };
 
-use super::state::{
-    Command, Event, Failure, Key, KilledFor, Phase, Poll, Release, Run, RunEnd, Stage, State, Wanted,
+use super::{
+    ask::{LEASE_WAIT, ask_for_work},
+    state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, Release, Run, RunEnd, Stage, State},
 };
 
-/// How long a request for work waits: long enough to be rare, short enough that proxies let it live.
-pub(super) const LEASE_WAIT: Duration = Duration::from_secs(20);
 /// Time for a process whose task ended to exit by itself: it has only its own cleaning left.
 const LEAVE_GRACE: Duration = Duration::from_secs(2);
 /// Time for releases once the worker only ends what is left.
 const LAST_RELEASE_GRACE: Duration = Duration::from_secs(2);
 /// First pause after a call that failed; a coordinator that only restarts is back soon.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// How often the pause after a process that did not start is doubled: up to a minute, for each such
-/// lease leaves two events in its task's stream.
-const NOT_STARTED_DOUBLINGS: u32 = 5;
 /// Longest pause: its return is to be noticed well within a lease.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -42,7 +42,7 @@ impl Moment {
     }
 
     /// After `full`, less up to half of it by chance.
-    fn about(self, full: Duration) -> Instant {
+    pub(super) fn about(self, full: Duration) -> Instant {
         let half_us = full.as_micros() as u64 / 2;
         self.now + Duration::from_micros(half_us + self.jitter % (half_us + 1))
     }
@@ -64,7 +64,10 @@ pub(super) fn on(state: &mut State, at: Moment, event: Event) -> Vec<Command> {
                 state.beat_failures = state.beat_failures.saturating_add(1);
             }
         }
-        Event::RunEnded(key, end) => run_ended(state, at, key, end, &mut out),
+        Event::RunEnded(key, end) => run_ended(state, at, key, (end, None), &mut out),
+        Event::RunFaulted(key, fault) => {
+            run_ended(state, at, key, (RunEnd::WorkerFault, Some(fault)), &mut out);
+        }
         Event::Released(key) | Event::ReleaseFailed(key, Failure::Final) => {
             state.releases.remove(&key);
         }
@@ -107,6 +110,9 @@ pub(super) fn next_wake(state: &State) -> Option<Instant> {
             .values()
             .map(|release| release.again_at.map_or(release.until, |again| again.min(release.until))),
     );
+    if state.phase == Phase::Leasing {
+        wakes.extend(state.quarantine.next_wake());
+    }
     match state.lease {
         Poll::Pausing(_, until) => wakes.push(until),
         Poll::Idle if state.phase == Phase::Leasing && free(state) > 0 => wakes.extend(state.no_lease_before),
@@ -150,8 +156,18 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, held: Duration, out
             release(state, at, key, ReleaseReason::Drained, begun + lease_time, out);
             continue;
         }
+        let flow = Flow::of(&lease.spec);
+        if let Some(fault) = state.quarantine.fault_for(&flow, key.task) {
+            // Granted before the coordinator heard of the fault.
+            let why = ReleaseReason::WorkerFault(fault.message.clone());
+            state.tally.faulted += 1;
+            release(state, at, key, why, begun + lease_time, out);
+            continue;
+        }
+        state.quarantine.begin_trial(key, &flow, at.now);
         let heartbeat = Duration::from_millis(lease.heartbeat_ms.clamp(1, LONG_POLL_MS_MAX));
-        let run = Run { lease_time, heartbeat, vouched_until: begun + lease_time, stage: Stage::Running };
+        let (vouched_until, stage) = (begun + lease_time, Stage::Running);
+        let run = Run { lease_time, heartbeat, vouched_until, stage, flow };
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));
@@ -241,6 +257,8 @@ pub(super) enum Outcome {
     Lost,
     /// Given back without blame.
     GiveBack,
+    /// Given back with what is wrong with this worker.
+    Fault,
     /// Given back as died.
     Crashed(String),
 }
@@ -255,11 +273,12 @@ pub(super) fn outcome(stage: Stage, end: RunEnd) -> Outcome {
             | RunEnd::Exited(_)
             | RunEnd::Signalled(_)
             | RunEnd::Stalled(_)
-            | RunEnd::NotStarted => Outcome::Lost,
+            | RunEnd::WorkerFault => Outcome::Lost,
         },
         (_, RunEnd::Finished) => Outcome::Nothing,
         (_, RunEnd::LeaseLost) => Outcome::Lost,
-        (_, RunEnd::Drained | RunEnd::NotStarted) => Outcome::GiveBack,
+        (_, RunEnd::Drained) => Outcome::GiveBack,
+        (_, RunEnd::WorkerFault) => Outcome::Fault,
         // Our own kill says nothing about the task.
         (Stage::Killed(KilledFor::Drain), RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_)) => {
             Outcome::GiveBack
@@ -275,20 +294,27 @@ pub(super) fn outcome(stage: Stage, end: RunEnd) -> Outcome {
 /// Fixed by POSIX for all systems docket runs on.
 const SIGTERM: i32 = 15;
 
-fn run_ended(state: &mut State, at: Moment, key: Key, end: RunEnd, out: &mut Vec<Command>) {
+fn run_ended(
+    state: &mut State,
+    at: Moment,
+    key: Key,
+    (end, fault): (RunEnd, Option<WorkerFault>),
+    out: &mut Vec<Command>,
+) {
     let Some(run) = state.runs.remove(&key) else { return };
-    match run.stage {
-        Stage::Killed(_) => state.tally.killed += 1,
-        Stage::Running | Stage::Draining | Stage::Leaving(_) => {}
-    }
-    if end == RunEnd::NotStarted {
-        // Whatever keeps processes from starting keeps the next one too: let others have the work, and
-        // write less and less about it.
-        let pause = PAUSE_MAX * (1 << state.not_started.min(NOT_STARTED_DOUBLINGS));
-        state.not_started = state.not_started.saturating_add(1);
-        state.no_lease_before = Some(at.about(pause));
-    } else {
-        state.not_started = 0;
+    let is_killed = matches!(run.stage, Stage::Killed(_));
+    state.tally.killed += u64::from(is_killed);
+    let mut message = String::new();
+    match end {
+        RunEnd::WorkerFault => {
+            let fault = fault_of(key, &run.flow, fault);
+            message.clone_from(&fault.message);
+            state.quarantine.report(fault, at);
+        }
+        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled => {
+            state.quarantine.end_trial(key, !is_killed);
+        }
+        RunEnd::Drained | RunEnd::LeaseLost => state.quarantine.end_trial(key, false),
     }
     match outcome(run.stage, end) {
         Outcome::Nothing => state.tally.finished += 1,
@@ -297,9 +323,28 @@ fn run_ended(state: &mut State, at: Moment, key: Key, end: RunEnd, out: &mut Vec
             state.tally.drained += 1;
             release(state, at, key, ReleaseReason::Drained, run.vouched_until, out);
         }
+        Outcome::Fault => {
+            state.tally.faulted += 1;
+            release(state, at, key, ReleaseReason::WorkerFault(message), run.vouched_until, out);
+        }
         Outcome::Crashed(how) => {
             state.tally.crashed += 1;
             release(state, at, key, ReleaseReason::Crashed(how), run.vouched_until, out);
+        }
+    }
+}
+
+/// The fault that a run process met. One that does not concern all tasks like this one, or could not be read, concerns
+/// this task alone: otherwise the task would come back at once.
+fn fault_of(key: Key, flow: &Flow, reported: Option<WorkerFault>) -> WorkerFault {
+    let alone = FaultScope::Task(key.task);
+    match reported {
+        Some(fault) if fault.scope.covers_task(flow, key.task) => fault,
+        Some(fault) => WorkerFault { scope: alone, ..fault },
+        None => {
+            let message =
+                "a run process met a fault of this worker and could not report it; its log says which";
+            WorkerFault::new(FaultKind::Host, alone, message)
         }
     }
 }
@@ -368,6 +413,7 @@ fn kill_all(state: &mut State, at: Moment, out: &mut Vec<Command>) {
 }
 
 fn what_time_brings(state: &mut State, at: Moment, out: &mut Vec<Command>) {
+    state.quarantine.pass(at.now);
     if let Phase::Draining(until) = state.phase
         && until <= at.now
     {
@@ -389,31 +435,6 @@ fn what_time_brings(state: &mut State, at: Moment, out: &mut Vec<Command>) {
             out.push(Command::Release(*key, release.why.clone()));
         }
     }
-}
-
-fn ask_for_work(state: &mut State, at: Moment, out: &mut Vec<Command>) {
-    if state.phase != Phase::Leasing {
-        // A drain waits for the one answer it asked for, not for a coordinator that is away.
-        if matches!(state.lease, Poll::Pausing(..)) {
-            state.lease = Poll::Idle;
-        }
-        return;
-    }
-    let wanted = match state.lease {
-        Poll::Asked(..) => return,
-        Poll::Pausing(_, until) if until > at.now => return,
-        Poll::Pausing(wanted, _) => wanted,
-        Poll::Idle => {
-            let max = free(state);
-            if max == 0 || state.no_lease_before.is_some_and(|before| before > at.now) {
-                return;
-            }
-            state.no_lease_before = None;
-            Wanted { number: next_number(state), max }
-        }
-    };
-    state.lease = Poll::Asked(wanted, at.now);
-    out.push(Command::Lease { wanted, wait: LEASE_WAIT });
 }
 
 /// Runs that are to be renewed: those that work.
@@ -466,11 +487,6 @@ pub(super) fn room(state: &State) -> Room {
     Room { slots: state.slots, full }
 }
 
-fn free(state: &State) -> u32 {
+pub(super) fn free(state: &State) -> u32 {
     state.slots.saturating_sub(u32::try_from(state.runs.len()).unwrap_or(u32::MAX))
-}
-
-fn next_number(state: &mut State) -> u64 {
-    state.last_number += 1;
-    state.last_number
 }

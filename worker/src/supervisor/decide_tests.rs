@@ -8,12 +8,13 @@ use std::{
 use docket_schema::{
     event::Head,
     ids::{Epoch, RunId, TaskId},
-    wire::{Lease, LostWhy, ReleaseReason},
+    wire::{FaultKind, FaultScope, Lease, LostWhy, ReleaseReason, WorkerFault},
 };
 use proptest::prelude::*;
 
 use super::{
-    decide::{LEASE_WAIT, Moment, Outcome, next_wake, on, outcome},
+    ask::LEASE_WAIT,
+    decide::{Moment, Outcome, next_wake, on, outcome},
     state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, RunEnd, Stage, State, Wanted},
 };
 use crate::progress::StallReason;
@@ -107,7 +108,7 @@ impl Story {
 /// Every stage by every end. The second column says it once more, in other words.
 #[test]
 fn the_table_of_ends_is_complete() {
-    use Outcome::{Crashed, GiveBack, Lost, Nothing};
+    use Outcome::{Crashed, Fault, GiveBack, Lost, Nothing};
     let at = Instant::now();
     let ends = [
         RunEnd::Finished,
@@ -116,7 +117,7 @@ fn the_table_of_ends_is_complete() {
         RunEnd::Exited(101),
         RunEnd::Signalled(9),
         RunEnd::Signalled(15),
-        RunEnd::NotStarted,
+        RunEnd::WorkerFault,
         RunEnd::Stalled(StallReason::NoProgress),
     ];
     let exit = || Crashed("exit 101".to_owned());
@@ -125,10 +126,10 @@ fn the_table_of_ends_is_complete() {
     let hangs = || Crashed("no progress in the time it may take; killed".to_owned());
     let table = |stage: Stage| -> [Outcome; 8] {
         match stage {
-            Stage::Running => [Nothing, GiveBack, Lost, exit(), nine(), term(), GiveBack, hangs()],
-            Stage::Draining => [Nothing, GiveBack, Lost, exit(), nine(), GiveBack, GiveBack, hangs()],
+            Stage::Running => [Nothing, GiveBack, Lost, exit(), nine(), term(), Fault, hangs()],
+            Stage::Draining => [Nothing, GiveBack, Lost, exit(), nine(), GiveBack, Fault, hangs()],
             Stage::Killed(KilledFor::Drain) => {
-                [Nothing, GiveBack, Lost, GiveBack, GiveBack, GiveBack, GiveBack, GiveBack]
+                [Nothing, GiveBack, Lost, GiveBack, GiveBack, GiveBack, Fault, GiveBack]
             }
             Stage::Leaving(_) | Stage::Killed(KilledFor::Lost | KilledFor::Deadline) => {
                 [Nothing, Lost, Lost, Lost, Lost, Lost, Lost, Lost]
@@ -149,6 +150,7 @@ fn statuses_mean_what_the_bootstrap_says() {
             0 => RunEnd::Finished,
             75 => RunEnd::Drained,
             76 => RunEnd::LeaseLost,
+            77 => RunEnd::WorkerFault,
             _ => RunEnd::Exited(status),
         };
         assert_eq!(RunEnd::of_status(status), expected);
@@ -307,24 +309,75 @@ fn a_release_is_tried_until_the_lease_is_over() {
     assert!(story.state.releases.is_empty());
 }
 
-#[test]
-fn work_that_cannot_be_started_is_left_to_others_for_a_while() {
-    let mut story = Story::with_runs(1);
-    let ended = story.then(Event::RunEnded(key(1, 1), RunEnd::NotStarted));
-    assert_eq!(ended, [Command::Release(key(1, 1), ReleaseReason::Drained)]);
-    story.then(Event::Released(key(1, 1)));
-    assert!(matches!(story.pass(Duration::from_secs(2))[..], [Command::Lease { .. }]));
+fn fault(scope: FaultScope) -> WorkerFault {
+    WorkerFault::new(FaultKind::McpServer, scope, "no server")
+}
+
+/// What is said of faults with the request for work that is under way.
+fn said_of_faults(story: &Story) -> Vec<bool> {
+    assert_eq!(story.state.lease_version, story.state.quarantine.version(), "the request says all");
+    story.state.quarantine.faults().iter().map(|fault| fault.is_probed).collect()
 }
 
 #[test]
-fn a_worker_that_can_start_nothing_asks_less_and_less() {
+fn a_fault_of_the_worker_leaves_its_tasks_to_others_until_a_trial_succeeds() {
     let mut story = Story::with_runs(2);
-    let now = story.now;
-    story.then(Event::RunEnded(key(1, 1), RunEnd::NotStarted));
-    let first = story.state.no_lease_before.expect("a pause").duration_since(now);
-    story.then(Event::RunEnded(key(2, 1), RunEnd::NotStarted));
-    let second = story.state.no_lease_before.expect("a pause").duration_since(now);
-    assert!(second > first, "{first:?} {second:?}");
+    let ended = story.then(Event::RunFaulted(key(1, 1), fault(FaultScope::AnyTask)));
+    assert_eq!(ended[0], Command::Release(key(1, 1), ReleaseReason::WorkerFault("no server".to_owned())));
+    assert!(matches!(ended[1], Command::Lease { wanted: Wanted { number: 2, max: 1 }, .. }), "{ended:?}");
+    assert_eq!(said_of_faults(&story), [false]);
+    story.then(Event::Released(key(1, 1)));
+    // What was granted before the coordinator heard of it is given back at once.
+    let given = story.then(Event::Leased(vec![lease(3, 1)], Duration::ZERO));
+    assert_eq!(given[0], Command::Release(key(3, 1), ReleaseReason::WorkerFault("no server".to_owned())));
+    story.then(Event::Released(key(3, 1)));
+    story.then(Event::RunEnded(key(2, 1), RunEnd::Finished));
+    // After the pause one task is wanted, though two slots are free.
+    let later = story.pass(Duration::from_secs(2));
+    let Some(Command::Lease { wanted, .. }) = later.last() else { panic!("{later:?}") };
+    assert_eq!((wanted.max, said_of_faults(&story)), (1, vec![true]));
+    // While it runs, others are kept away; once it has ended, none are.
+    let started = story.then(Event::Leased(vec![lease(4, 1)], Duration::ZERO));
+    assert!(matches!(started[0], Command::Start(_)), "{started:?}");
+    assert_eq!(said_of_faults(&story), [false]);
+    let ended = story.then(Event::RunEnded(key(4, 1), RunEnd::Finished));
+    assert!(matches!(ended[..], [Command::Lease { .. }]), "asked again with what is known: {ended:?}");
+    assert!(said_of_faults(&story).is_empty());
+    assert_eq!((story.state.tally.faulted, story.state.tally.crashed), (2, 0));
+}
+
+#[test]
+fn a_worker_that_stays_faulty_asks_for_less_and_less() {
+    let mut story = Story::with_runs(1);
+    story.then(Event::RunFaulted(key(1, 1), fault(FaultScope::AnyTask)));
+    story.then(Event::Released(key(1, 1)));
+    let mut trials = 0;
+    for second in 0..3600 {
+        for command in story.pass(Duration::from_secs(1)) {
+            if matches!(command, Command::Lease { .. }) && story.state.quarantine.is_probing() {
+                trials += 1;
+                let task = lease(1, 2 + second);
+                let key = Key::of(&task);
+                story.then(Event::Leased(vec![task], Duration::ZERO));
+                story.then(Event::RunFaulted(key, fault(FaultScope::AnyTask)));
+                story.then(Event::Released(key));
+            }
+        }
+    }
+    assert!((30..=75).contains(&trials), "{trials} in an hour");
+}
+
+#[test]
+fn a_fault_that_does_not_fit_the_task_or_was_not_reported_concerns_that_task_alone() {
+    let other = FaultScope::Setup("0123456789abcdef".to_owned());
+    for event in [Event::RunFaulted(key(1, 1), fault(other)), Event::RunEnded(key(1, 1), RunEnd::WorkerFault)]
+    {
+        let mut story = Story::with_runs(1);
+        story.then(event);
+        let faults = story.state.quarantine.faults();
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].scope, FaultScope::Task(key(1, 1).task));
+    }
 }
 
 #[test]
@@ -361,7 +414,7 @@ fn event_of(state: &State, (what, who, how): (u8, u8, u8), epoch: u64) -> Event 
         }
         8 if beat_asked => Event::BeatFailed,
         9..=11 => {
-            let ends = [RunEnd::Finished, RunEnd::Signalled(9), RunEnd::Drained, RunEnd::NotStarted];
+            let ends = [RunEnd::Finished, RunEnd::Signalled(9), RunEnd::Drained, RunEnd::WorkerFault];
             of(&runs).map_or(Event::Tick, |key| Event::RunEnded(key, ends[usize::from(how)]))
         }
         12..=13 => {
@@ -391,7 +444,7 @@ proptest! {
             let mut said = story.pass(Duration::from_millis(later_ms));
             let event = event_of(&story.state, (what, who, how), nth_epoch as u64);
             let ended = match &event {
-                Event::RunEnded(key, _) => Some(*key),
+                Event::RunEnded(key, _) | Event::RunFaulted(key, _) => Some(*key),
                 _ => None,
             };
             let before = said.len();

@@ -187,11 +187,18 @@ impl Dispatcher {
                         Event::Tick
                     }
                 },
-                Some(Attended { key, end, folder }) = self.runs.next() => {
+                Some(Attended { key, end, fault, folder }) = self.runs.next() => {
                     self.orders.remove(&key);
                     self.cleanings.push(tokio::task::spawn_blocking(move || folder.clear()));
                     tracing::info!(task = %key.task, epoch = key.epoch.0, %end, "run process ended");
-                    Event::RunEnded(key, end)
+                    match fault {
+                        Some(fault) => {
+                            let (kind, message) = (fault.kind.as_str(), &fault.message);
+                            tracing::error!(kind, message, "a fault of this worker: tasks that it concerns are left to others");
+                            Event::RunFaulted(key, fault)
+                        }
+                        None => Event::RunEnded(key, end),
+                    }
                 }
                 answer = under_way(&mut self.lease) => match answer {
                     Ok(LeaseResponse { leases, held_ms, drain }) => {
@@ -234,6 +241,7 @@ impl Dispatcher {
                     engines: self.config.engines.clone(),
                     labels: self.config.labels.clone(),
                     layers: self.layers.clone(),
+                    faults: self.state.quarantine.faults(),
                     room: Some(room(&self.state)),
                     max: wanted.max,
                     wait_ms: ms(wait),
@@ -295,6 +303,7 @@ impl Dispatcher {
             keys: keys.map(|(provider, key)| (provider.clone(), key.expose().to_owned())).collect(),
             scratch: folder.work.clone(),
             progress: Some(folder.progress.clone()),
+            fault: Some(folder.fault.clone()),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
             walls: self.walls.clone(),

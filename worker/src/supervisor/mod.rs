@@ -1,7 +1,7 @@
 //! `docket worker`: leases tasks, gives each run a process of its own, and vouches for its lease.
 //!
 //! One dispatcher owns all state; there are no locks. `decide` holds its rules as a plain function,
-//! `dispatch` does what they say, `child` attends one run process from its start to the last of its
+//! `dispatch` does what they say, `quarantine` keeps away the tasks that a fault of this worker concerns, `child` attends one run process from its start to the last of its
 //! group, `scratch` owns the folders.
 //!
 //! Invariants: a run process exists only while its lease is renewed; when the lease is lost the
@@ -10,10 +10,12 @@
 //! its process: no group member, no folder. A supervisor that dies takes its runs with it by their
 //! lifeline, and its folders are removed by the next one.
 
+mod ask;
 mod child;
 mod config;
 mod decide;
 mod dispatch;
+mod quarantine;
 mod report;
 mod scratch;
 mod state;
@@ -26,5 +28,6 @@ mod tests;
 pub use config::{RunProgram, SupervisorConfig};
 pub use dispatch::{Preflight, run, termination_signals};
 pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
+pub(crate) use scratch::FAULT_NOTE_BYTES;
 pub use scratch::Scratch;
 pub use state::{RunEnd, Tally};

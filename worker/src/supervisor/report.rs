@@ -31,10 +31,10 @@ pub enum SupervisorEnd {
 
 impl std::fmt::Display for SupervisorReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { started, finished, drained, crashed, lost, killed } = self.tally;
+        let Tally { started, finished, drained, faulted, crashed, lost, killed } = self.tally;
         write!(
             f,
-            "{started} runs started: {finished} finished, {drained} given back, {crashed} died, {lost} lost, {killed} killed"
+            "{started} runs started: {finished} finished, {drained} given back, {faulted} given back for a fault of this worker, {crashed} died, {lost} lost, {killed} killed"
         )
     }
 }

@@ -24,6 +24,9 @@ use crate::progress;
 /// Name of the lock in a supervisor's folder. The place of them all is locked itself.
 const LOCK: &str = "lock";
 
+/// Bytes reserved for the report of a fault: longer than any, and written beforehand, for the fault may be a full disk.
+pub(crate) const FAULT_NOTE_BYTES: usize = 8 * 1024;
+
 /// A supervisor's own folder, locked; or that of a command that needs a workspace for its own time.
 #[derive(Debug)]
 pub struct Scratch {
@@ -71,6 +74,7 @@ impl Scratch {
         RunFolder {
             log: self.root.join(format!("{name}.log")),
             progress: self.root.join(format!("{name}.progress")),
+            fault: self.root.join(format!("{name}.fault")),
             work: self.root.join(name),
         }
     }
@@ -91,17 +95,21 @@ pub(super) struct RunFolder {
     pub(super) log: PathBuf,
     /// Where the run process notes what it is at: beside its folder, out of reach of its commands.
     pub(super) progress: PathBuf,
+    /// Where it reports a fault of the worker.
+    pub(super) fault: PathBuf,
 }
 
 impl RunFolder {
     pub(super) fn make(&self) -> io::Result<()> {
         progress::make(&self.progress)?;
+        fs::write(&self.fault, [b' '; FAULT_NOTE_BYTES])?;
         DirBuilder::new().mode(0o700).create(&self.work)
     }
 
     /// Removes them. Called when no process of the run is left.
     pub(super) fn clear(&self) {
-        for gone in [remove(&self.work), fs::remove_file(&self.log), fs::remove_file(&self.progress)] {
+        let files = [&self.log, &self.progress, &self.fault].map(fs::remove_file);
+        for gone in std::iter::once(remove(&self.work)).chain(files) {
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(folder = %self.work.display(), %error, "a run's folder was not removed");

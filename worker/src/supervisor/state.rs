@@ -8,11 +8,13 @@ use std::{
 
 use docket_schema::{
     ids::{Epoch, TaskId},
-    wire::{Held, Lease, LostWhy, ReleaseReason},
+    task::Flow,
+    wire::{Held, Lease, LostWhy, ReleaseReason, WorkerFault},
 };
 
+use super::quarantine::Quarantine;
 use crate::{
-    bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST},
+    bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST, EXIT_WORKER_FAULT},
     progress::StallReason,
 };
 
@@ -48,8 +50,8 @@ pub enum RunEnd {
     Signalled(i32),
     /// It was given up while it was there, and killed.
     Stalled(StallReason),
-    /// It could not be started: the worker's fault, not the task's.
-    NotStarted,
+    /// It could not be started, or met a fault of this worker: the task is not to blame.
+    WorkerFault,
 }
 
 impl RunEnd {
@@ -59,6 +61,7 @@ impl RunEnd {
             0 => Self::Finished,
             EXIT_DRAINED => Self::Drained,
             EXIT_LEASE_LOST => Self::LeaseLost,
+            EXIT_WORKER_FAULT => Self::WorkerFault,
             other => Self::Exited(other),
         }
     }
@@ -78,7 +81,7 @@ impl std::fmt::Display for RunEnd {
             Self::Stalled(StallReason::Stopped) => {
                 f.write_str("stopped by a signal and not continued; killed")
             }
-            Self::NotStarted => f.write_str("not started"),
+            Self::WorkerFault => f.write_str("a fault of this worker"),
         }
     }
 }
@@ -135,6 +138,8 @@ pub(super) struct Run {
     /// The last instant at which nobody else can have the task.
     pub(super) vouched_until: Instant,
     pub(super) stage: Stage,
+    /// What its task needs of a worker.
+    pub(super) flow: Flow,
 }
 
 /// A repeated call: under way, waiting for its next attempt, or not wanted.
@@ -185,8 +190,11 @@ pub(super) struct State {
     pub(super) last_number: u64,
     pub(super) lease: Poll<Wanted>,
     pub(super) lease_failures: u32,
+    /// What was said of faults with the request under way: [`Quarantine::version`].
+    pub(super) lease_version: u64,
+    /// What this worker cannot do now.
+    pub(super) quarantine: Quarantine,
     /// No new request for work before this.
-    pub(super) not_started: u32,
     pub(super) no_lease_before: Option<Instant>,
     /// `Asked` holds what was listed.
     pub(super) beat: Poll<Vec<Key>>,
@@ -205,7 +213,8 @@ impl State {
             last_number: 0,
             lease: Poll::Idle,
             lease_failures: 0,
-            not_started: 0,
+            lease_version: 0,
+            quarantine: Quarantine::default(),
             no_lease_before: None,
             beat: Poll::Idle,
             beat_failures: 0,
@@ -225,6 +234,8 @@ pub struct Tally {
     pub finished: u64,
     /// Runs given back at the end of a turn, or unstarted.
     pub drained: u64,
+    /// Runs given back for a fault of this worker.
+    pub faulted: u64,
     /// Run processes that died.
     pub crashed: u64,
     /// Runs whose lease was lost, cancelled tasks among them.
@@ -258,6 +269,8 @@ pub(super) enum Event {
     },
     BeatFailed,
     RunEnded(Key, RunEnd),
+    /// It ended as [`RunEnd::WorkerFault`] and said which.
+    RunFaulted(Key, WorkerFault),
     /// The coordinator took a lease back, or would not have it.
     Released(Key),
     ReleaseFailed(Key, Failure),

@@ -11,11 +11,13 @@ use docket_worker::{
 use serde::Serialize;
 
 use crate::{
+    access::{Access, Need},
     context::Context,
     display::{self, Style},
     fail::{Exit, FailWith as _, Outcome},
     home::Ownership,
     local,
+    worker_faults::describe,
 };
 
 /// What coding tasks commonly need. Looked for in PATH, never started.
@@ -49,6 +51,7 @@ struct Report {
     toolchains: Vec<Toolchain>,
     keys: Vec<&'static str>,
     mcp: Vec<Server>,
+    worker_faults: Vec<String>,
 }
 
 /// An MCP server of the settings, by names alone: values are nobody's to read here.
@@ -126,6 +129,7 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
             .map(|(_, env)| *env)
             .collect(),
         mcp: cx.config.mcp.iter().map(Server::of).collect(),
+        worker_faults: worker_faults(&cx).await,
     };
     if cx.json() {
         display::say_json(&report);
@@ -160,6 +164,21 @@ fn describe_steps(clock: &ClockHealth) -> Option<String> {
         "the coordinator's clock was stepped {times}, last by {by} {direction} at {}; {came}",
         last.seen_at
     ))
+}
+
+/// What workers said of their faults, where a coordinator answers. Doctor looks at this machine all the same where none
+/// does.
+async fn worker_faults(cx: &Context) -> Vec<String> {
+    let is_served = cx.url.is_some()
+        || matches!(cx.home.ownership(), Ok(Ownership::Owned(owner)) if owner.address.is_some());
+    if !is_served {
+        return Vec::new();
+    }
+    let Ok(access) = Access::open(cx, Need::Read).await else { return Vec::new() };
+    let workers = access.client.status().await.map(|status| status.workers).unwrap_or_default();
+    // What was read is read, however the connection ends.
+    drop(access.close().await);
+    describe(&workers)
 }
 
 fn say(cx: &Context, report: &Report) {
@@ -210,6 +229,7 @@ fn say(cx: &Context, report: &Report) {
         let text = format!("MCP server `{}`: {}{given}{lacks}", server.name, server.program);
         mark(server.not_set.is_empty(), &text);
     }
+    report.worker_faults.iter().for_each(|fault| mark(false, fault));
     let keys = if report.keys.is_empty() {
         "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned()
     } else {

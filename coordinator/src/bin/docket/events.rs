@@ -337,7 +337,10 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskLeased(e) => {
             format!("epoch {}: run {} by {} {}", e.epoch, e.run.short(), e.worker_name, e.worker.short())
         }
-        TaskEvent::TaskReleased(e) => format!("epoch {}: {:?}", e.epoch, e.why).to_lowercase(),
+        TaskEvent::TaskReleased(e) => match &e.message {
+            None => format!("epoch {}: {:?}", e.epoch, e.why).to_lowercase(),
+            Some(message) => format!("epoch {}: a fault of the worker: {message}", e.epoch),
+        },
         TaskEvent::TaskLeaseExpired(e) => format!("epoch {}", e.epoch),
         TaskEvent::TaskRunCrashed(e) => format!("epoch {}: {}", e.epoch, e.how),
         TaskEvent::TaskRunFailed(e) => {

@@ -99,6 +99,7 @@ mod up;
 mod verify;
 mod why;
 mod worker;
+mod worker_faults;
 mod worker_registry;
 mod workers;
 

@@ -33,6 +33,7 @@ use crate::{
     submit::{Asked, TaskArgs},
     supervise,
     task_checks::check_own_worker,
+    worker_faults,
 };
 use watch::{WatchEnd, Workers, left, watch};
 
@@ -56,8 +57,9 @@ another takes over when that one ends. A model's provider that does not answer i
 Where a coordinator elsewhere is named (--url), its workers do it: Ctrl-C ends the watching only,
 and says how to look again.
 
-Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), or was
-not watched to its end. Checks that did not run (no pytest, a module that does not import) verify nothing: the
+Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), was
+not watched to its end, or cannot be carried out here (an MCP server does not start, a key is refused): it is kept then.
+Checks that did not run (no pytest, a module that does not import) verify nothing: the
 task is then blocked and unverified, and `docket answer TASK accept` completes it as it is. A task that completes
 unverified, because there are no checks, you accepted it or run.unverified is complete, ends with 0; the last lines and
 `unverified` of --json say so.
@@ -148,8 +150,14 @@ async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome
         claim_queue(cx, &patient, incarnation).await?;
         let submitted = args.submit(cx, &patient, asked, Some(QueueName::of_one(id)), id).await?;
         // A task with the same key is another process's to work on.
-        let workers = if submitted == id { Workers::Own } else { Workers::Elsewhere };
-        follower.follow_to_end(submitted, workers).await
+        if submitted != id {
+            return follower.follow_to_end(submitted, Workers::Elsewhere).await;
+        }
+        tokio::select! {
+            exit = follower.follow_to_end(submitted, Workers::Own) => exit,
+            // No other worker serves this task's queue.
+            fault = worker_faults::wait_for_fault(&patient, id) => match fault? {},
+        }
     });
     let exit = loop {
         tokio::select! {

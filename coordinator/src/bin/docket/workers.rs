@@ -10,6 +10,7 @@ use crate::{
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Failure, Outcome},
+    worker_faults,
 };
 
 /// How often a drain looks whether the worker is there still.
@@ -18,8 +19,9 @@ const DRAIN_POLL: Duration = Duration::from_millis(250);
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Workers that hold leases or were heard of within three lease times. A drained worker takes no more, lets each
-run end its turn, gives it back, and ends: as SIGTERM does to it, but from here.
+    after_help = "Workers that hold leases or were heard of within three lease times, and below them what keeps one
+from carrying out some tasks: such tasks go to other workers, or wait. A drained worker takes no
+more, lets each run end its turn, gives it back, and ends: as SIGTERM does to it, but from here.
 
 Examples:
   docket workers
@@ -104,6 +106,8 @@ async fn list(cx: &Context, access: &Access) -> Outcome<()> {
         ]);
     }
     display::say(table.render(cx.screen).trim_end());
+    let faults = worker_faults::describe(&workers);
+    faults.iter().for_each(|line| display::say(line));
     Ok(())
 }
 

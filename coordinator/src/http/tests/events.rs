@@ -77,6 +77,7 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         gates: Vec::new(),
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

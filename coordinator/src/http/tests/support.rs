@@ -218,6 +218,7 @@ pub(super) fn lease_request(wait_ms: u64) -> LeaseRequest {
     LeaseRequest {
         labels: docket_schema::task::Labels::default(),
         layers: Vec::new(),
+        faults: Vec::new(),
         room: None,
         incarnation: IncarnationId(clock::new_id()),
         number: 1,

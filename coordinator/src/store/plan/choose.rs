@@ -14,7 +14,7 @@ use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Concurrency, Flow},
-    wire::{LeaseRequest, WorkerAbout},
+    wire::{LeaseRequest, WorkerAbout, WorkerFault},
 };
 use uuid::Uuid;
 
@@ -134,7 +134,8 @@ async fn choose_of(
         let claimed = claimed_queues(desk, conn, now).await?;
         flows.retain(|(flow, _)| !claimed.contains(&flow.queue));
     }
-    let mut looking = Looking { full: Vec::new(), running: None, chosen: Chosen::default() };
+    let kept_away = request.faults.iter().filter_map(WorkerFault::task_kept_away).collect();
+    let mut looking = Looking { full: Vec::new(), running: None, kept_away, chosen: Chosen::default() };
     let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
         // Nothing is read of flows whose queue is full.
@@ -166,6 +167,8 @@ struct Looking {
     /// Concurrency keys of which no more may run.
     full: Vec<String>,
     running: Option<(Running, Read)>,
+    /// Tasks that a fault of the worker keeps away from it, at most [`docket_schema::wire::FAULTS_MAX`].
+    kept_away: Vec<TaskId>,
     chosen: Chosen,
 }
 
@@ -178,20 +181,22 @@ async fn look_at(
     wanted: usize,
     now: Timestamp,
 ) -> Result<(), LoadError> {
-    let Looking { full, running, chosen } = looking;
+    let Looking { full, running, kept_away, chosen } = looking;
     for look in 0..LOOKS_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
         // Behind tasks that are kept back there may be many more of them: each look sees further.
         let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
-        let limit = further + desk.staged.tasks.len() + chosen.tasks.len();
+        let limit = further + desk.staged.tasks.len() + chosen.tasks.len() + kept_away.len();
         let (mut heads, more) = match seen_heads(desk, flows, further).filter(|_| look == 0) {
             Some(seen) => seen,
             None => look_at_heads(desk, conn, flows, full, limit).await?,
         };
         for head in &mut heads {
             head.candidates.retain(|one| {
-                !desk.staged.tasks.contains_key(&one.task) && !chosen.tasks.contains(&one.task)
+                !desk.staged.tasks.contains_key(&one.task)
+                    && !chosen.tasks.contains(&one.task)
+                    && !kept_away.contains(&one.task)
             });
         }
         let wants = Read::for_choice(&heads, queues);
@@ -303,6 +308,7 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
         && (request.queues.is_empty() || request.queues.contains(&flow.queue))
         && (request.engines.is_empty() || request.engines.iter().any(|engine| engine.name == flow.engine))
         && request.labels.satisfy(&flow.selector)
+        && !request.faults.iter().any(|fault| fault.keeps_away(flow))
 }
 
 /// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings

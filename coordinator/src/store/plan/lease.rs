@@ -40,6 +40,7 @@ pub(super) async fn plan_lease(
         engines: request.engines.clone(),
         labels: request.labels.clone(),
         layers: request.layers.clone(),
+        faults: request.faults.clone(),
     };
     let about = serde_json::to_string(&about).map_err(|e| corrupt(e.to_string()))?;
     let (name, room) = (request.name.clone(), request.room.clone());

@@ -196,6 +196,7 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         gates: Vec::new(),
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

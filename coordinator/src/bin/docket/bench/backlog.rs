@@ -49,6 +49,7 @@ impl Hand {
         LeaseRequest {
             labels: docket_schema::task::Labels::default(),
             layers: Vec::new(),
+            faults: Vec::new(),
             room: None,
             incarnation: self.incarnation,
             number: self.number,

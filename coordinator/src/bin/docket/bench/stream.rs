@@ -200,6 +200,7 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         gates: Vec::new(),
         tests: None,
         external: vec![],
+        servers_left_out: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

@@ -337,6 +337,7 @@ mod tests {
             let request = LeaseRequest {
                 labels: docket_schema::task::Labels::default(),
                 layers: Vec::new(),
+                faults: Vec::new(),
                 room: None,
                 incarnation: IncarnationId(clock::new_id()),
                 number: 1,

@@ -26,13 +26,14 @@ use super::{
 use crate::{
     children,
     context::Context,
+    display,
     fail::{Exit, Failure, Outcome},
     home::OwnerCommand,
     progress::Progress,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
-    supervise,
+    supervise, worker_faults,
 };
 
 /// How often the batch is looked at.
@@ -107,8 +108,11 @@ async fn results(
     let tries = &matrix.tries;
     let commits = stage::submit(cx, client, tries, batch).await?;
     let progress = Progress::of(cx, tries.len() as u64, "tasks");
+    let ids: Vec<TaskId> = tries.iter().map(|one| one.id).collect();
     tokio::select! {
         waited = wait(client, batch.id, &progress) => waited?,
+        // What is left is reported as unfinished, too.
+        fault = worker_faults::wait_for_standstill(client, batch.id, &ids) => display::note(&fault),
         // What has ended by now is reported, and what has not is said to be unfinished.
         () = stop.drain.cancelled() => {}
     }

@@ -110,6 +110,7 @@ impl Maker {
             gates: Vec::new(),
             tests: None,
             external: vec![],
+            servers_left_out: vec![],
             linters: vec![],
             roles: vec![],
             requires: Vec::new(),

@@ -1,0 +1,202 @@
+//! Which failures of a run process are faults of its worker, and not of the task: the process then records no end of
+//! the run. It reports the fault to its supervisor, which gives the lease back without counting anything.
+//!
+//! Everything else keeps its meaning: what the task asks for and nobody can give ends the run, an outage of a
+//! provider or of the coordinator is waited out.
+
+use std::{error::Error, fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
+
+use docket_schema::{
+    message::ModelRef,
+    run::{ModelFailed, Purpose, RunEvent},
+    task::Flow,
+    wire::{FaultKind, FaultScope, WorkerFault},
+};
+use nix::errno::Errno;
+
+use super::{causes, journal::Outgoing, start::StartError};
+use crate::{
+    bootstrap::{Bootstrap, EXIT_WORKER_FAULT},
+    engine::ModelCall,
+    mcp::McpServer,
+    model::{ModelError, Provider, Secret, is_local},
+    supervisor::FAULT_NOTE_BYTES,
+};
+
+/// Writes the fault where the supervisor reads it; gives the exit status of the process.
+pub(super) fn report(note: Option<&Path>, fault: &WorkerFault) -> i32 {
+    tracing::error!(
+        kind = fault.kind.as_str(),
+        message = fault.message,
+        "this worker cannot carry out the run"
+    );
+    let written = || {
+        let text = serde_json::to_vec(fault).map_err(std::io::Error::other)?;
+        match note {
+            // Over the bytes that the supervisor reserved: a disk may be full.
+            Some(note) if text.len() <= FAULT_NOTE_BYTES => {
+                OpenOptions::new().write(true).open(note)?.write_all_at(&text, 0)
+            }
+            Some(_) | None => Err(std::io::ErrorKind::FileTooLarge.into()),
+        }
+    };
+    if let Err(error) = written() {
+        tracing::error!(%error, "the fault cannot be reported; the supervisor learns of it by the exit status alone");
+    }
+    EXIT_WORKER_FAULT
+}
+
+/// The fault of this machine that an error comes from, if one does: a full or unwritable disk, no more files or memory.
+pub(super) fn fault_of_host(error: &(dyn Error + 'static)) -> Option<WorkerFault> {
+    let raw = |cause: &(dyn Error + 'static)| {
+        let of_io = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        of_io.map(Errno::from_raw).or_else(|| cause.downcast_ref::<Errno>().copied())
+    };
+    let kind = causes::chain(error).filter_map(raw).find_map(|errno| match errno {
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EROFS | Errno::EIO => Some(FaultKind::Disk),
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Some(FaultKind::Host),
+        _ => None,
+    })?;
+    Some(WorkerFault::new(kind, FaultScope::AnyTask, &causes::told(error)))
+}
+
+/// The fault behind a base that cannot be written out: as [`fault_of_host`], or a folder that is not this worker's to
+/// write.
+pub(super) fn fault_of_folders(error: &(dyn Error + 'static)) -> Option<WorkerFault> {
+    let is_refused = |cause: &(dyn Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| matches!(error.kind(), std::io::ErrorKind::PermissionDenied))
+    };
+    fault_of_host(error).or_else(|| {
+        let refused = causes::chain(error).any(is_refused);
+        refused.then(|| WorkerFault::new(FaultKind::Disk, FaultScope::AnyTask, &causes::told(error)))
+    })
+}
+
+/// What the start of a run failed at, with the fault of the worker in place of what only shows it.
+pub(super) fn as_worker_fault(error: StartError, bootstrap: &Bootstrap) -> StartError {
+    let setup = &bootstrap.lease.spec.setup;
+    match error {
+        StartError::CommandMissing(message) => {
+            let scope = FaultScope::Setup(Flow::setup_hash(setup));
+            let message =
+                format!("{message}; install what it needs where this worker runs, or correct the command");
+            StartError::worker(FaultKind::Toolchain, scope, &message)
+        }
+        error @ (StartError::Token
+        | StartError::Client(_)
+        | StartError::Journal(_)
+        | StartError::Away(_)
+        | StartError::Worker(_)
+        | StartError::Environment(_)
+        | StartError::Configuration(_)) => error,
+    }
+}
+
+/// Which tasks a server that does not answer keeps from this worker: those of one tree where the server's program lies
+/// in the workspace, else all.
+pub(super) fn scope_of_server(server: &McpServer, bootstrap: &Bootstrap) -> FaultScope {
+    if lies_in_workspace(&server.command) {
+        FaultScope::Task(bootstrap.lease.task)
+    } else {
+        FaultScope::AnyTask
+    }
+}
+
+fn lies_in_workspace(command: &[String]) -> bool {
+    command.iter().any(|word| word.contains('/') && !word.starts_with('/') && !word.contains("://"))
+}
+
+/// Whether this worker has the keys that the task's own models want. Asked before anything of the run is recorded.
+///
+/// # Errors
+/// [`StartError::Worker`]: one is missing.
+pub(super) fn check_keys(bootstrap: &Bootstrap) -> Result<(), StartError> {
+    let spec = &bootstrap.lease.spec;
+    let roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
+    for model in std::iter::once(&spec.model).chain(roles) {
+        // What is no provider at all is refused where its client is made.
+        let Ok(provider) = Provider::of(model) else { continue };
+        let Some(variable) = provider.key_variable().filter(|_| model.base_url.is_none()) else { continue };
+        let has_key = bootstrap.keys.get(provider.key_name()).is_some_and(|key| Secret::new(key).is_some());
+        if !has_key {
+            let error = ModelError::NoKey { variable };
+            return Err(StartError::worker(
+                FaultKind::Key,
+                FaultScope::of_provider(model),
+                &error.to_string(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The fault of this worker that a model call failed at, if it did. A summary that fails is made by rule.
+pub(super) fn fault_of_call(call: &ModelCall, results: &Outgoing) -> Option<WorkerFault> {
+    match call.purpose {
+        Purpose::Compact => return None,
+        Purpose::Decide | Purpose::Plan | Purpose::Review => {}
+    }
+    let failed = results
+        .events()
+        .iter()
+        .find_map(|(_, event)| if let RunEvent::ModelFailed(failed) = event { Some(failed) } else { None })?;
+    let (kind, scope) = match failed.error.as_str() {
+        "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::of_provider(&call.model)),
+        "invalid_request" if is_local(&call.model) && names_unknown_model(failed) => {
+            (FaultKind::Model, FaultScope::Model(ModelRef::clone(&call.model)))
+        }
+        _ => return None,
+    };
+    let server = call.model.base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
+    let message = format!("model {}{server}: {}", call.model, failed.message);
+    Some(WorkerFault::new(kind, scope, &message))
+}
+
+/// Whether a server says that it does not have the model, in the words of those that run locally.
+fn names_unknown_model(failed: &ModelFailed) -> bool {
+    let said = failed.message.to_lowercase();
+    let unknown = ["not found", "not_found", "does not exist", "no such model", "unknown model"];
+    said.contains("status 404")
+        || (said.contains("model") && unknown.iter().any(|words| said.contains(words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::MaterializeError;
+
+    fn cannot_write(errno: Errno) -> MaterializeError {
+        MaterializeError::Io { path: "/scratch".into(), source: errno.into() }
+    }
+
+    #[test]
+    fn a_full_disk_is_the_workers_fault_and_a_bad_name_is_not() {
+        for (errno, kind) in [
+            (Errno::ENOSPC, Some(FaultKind::Disk)),
+            (Errno::EDQUOT, Some(FaultKind::Disk)),
+            (Errno::EROFS, Some(FaultKind::Disk)),
+            (Errno::EMFILE, Some(FaultKind::Host)),
+            (Errno::ENAMETOOLONG, None),
+            (Errno::EACCES, None),
+        ] {
+            let fault = fault_of_host(&cannot_write(errno));
+            assert_eq!(fault.as_ref().map(|fault| fault.kind), kind, "{errno}");
+            assert!(fault.is_none_or(|fault| fault.message.contains("/scratch")), "{errno}");
+        }
+        let refused = fault_of_folders(&cannot_write(Errno::EACCES)).map(|fault| fault.kind);
+        assert_eq!(refused, Some(FaultKind::Disk));
+        assert_eq!(fault_of_folders(&cannot_write(Errno::ENAMETOOLONG)), None);
+    }
+
+    #[test]
+    fn a_server_that_lies_in_the_workspace_may_be_missing_in_one_tree_only() {
+        let server = |command: &[&str]| {
+            lies_in_workspace(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(server(&["python3", "tools/notes.py"]) && server(&["./notes"]));
+        assert!(!server(&["python3", "/opt/notes.py"]) && !server(&["npx", "notes"]));
+        assert!(!server(&["notes", "--at", "http://127.0.0.1/x"]));
+    }
+}
