@@ -311,7 +311,7 @@ fn run_ended(
             message.clone_from(&fault.message);
             state.quarantine.report(fault, at);
         }
-        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled => {
+        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) => {
             state.quarantine.end_trial(key, !is_killed);
         }
         RunEnd::Drained | RunEnd::LeaseLost => state.quarantine.end_trial(key, false),
