@@ -245,7 +245,8 @@ impl Call<'_> {
         if self.client.patience.is_zero() {
             return self.sent(limit).await;
         }
-        patiently(Instant::now() + self.client.patience, || self.sent(limit)).await
+        // Apart, so that it does not enlarge the futures of all callers.
+        Box::pin(patiently(Instant::now() + self.client.patience, || self.sent(limit))).await
     }
 
     async fn sent(&self, limit: usize) -> Result<Bytes, ClientError> {
