@@ -138,6 +138,7 @@ impl LeasingWorker {
             labels: docket_schema::task::Labels::default(),
             layers: Vec::new(),
             room: None,
+            faults: Vec::new(),
             max,
             wait_ms,
         };

@@ -94,6 +94,7 @@ async fn lose_a_lease(client: &Client, specs: &Specs) -> Result<TaskId> {
         labels: Labels::default(),
         layers: Vec::new(),
         room: None,
+        faults: Vec::new(),
         max: 1,
         wait_ms: 0,
     };

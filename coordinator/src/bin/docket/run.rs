@@ -192,6 +192,7 @@ async fn claim_queue(cx: &Context, client: &Client, incarnation: IncarnationId) 
         labels: cx.config.labels.clone(),
         layers: Vec::new(),
         room: None,
+        faults: Vec::new(),
         max: 1,
         wait_ms: 0,
     };

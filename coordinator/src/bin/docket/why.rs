@@ -33,6 +33,7 @@ fn without_coordinator(why: WhyView) -> WhyView {
         | WhyKind::NoWorker
         | WhyKind::NoneServes
         | WhyKind::NoRoom
+        | WhyKind::WorkerFault
         | WhyKind::Next => true,
         WhyKind::Ended
         | WhyKind::Dependencies
