@@ -499,10 +499,13 @@ async fn runs_go_on_while_the_coordinator_is_away_and_what_is_to_be_said_is_said
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_given_back_without_blame() {
+async fn run_process_that_cannot_be_started_is_a_fault_of_the_worker() {
     let setup = Setup { program: "/no/such/program", ..runs("") };
     let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
-    assert_eq!(house.next_release().await.1.why, ReleaseReason::Drained);
+    let why = house.next_release().await.1.why;
+    let names_program =
+        matches!(&why, ReleaseReason::WorkerFault(message) if message.contains("cannot start /no/such/program"));
+    assert!(names_program, "{why:?}");
     house.signal().await;
     assert_eq!(house.end().await.0.tally.crashed, 0);
 }

@@ -198,7 +198,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Import(args) => Box::pin(import::run(cx, *args)).await,
         Command::Gc(args) => gc::run(cx, args).await,
         Command::Archive(args) => archive::run(cx, args).await,
-        Command::Up(args) => up::run(cx, args).await,
+        Command::Up(args) => Box::pin(up::run(cx, args)).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Dashboard(args) => dashboard::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
