@@ -42,8 +42,9 @@ pub(super) async fn measure(
     let store = served.running.handle().store();
     backlog::put_blob(&store, &Clock::new(), empty_base().1).await?;
     let (count, spec) = (effort.drained(), backlog::task(backlog::no_model()));
-    for _ in 0..count.div_ceil(BULK) {
-        let request = SubmitRequest { tasks: vec![spec.clone(); BULK], ids: None };
+    for submitted in (0..count).step_by(BULK) {
+        let tasks = vec![spec.clone(); BULK.min(count - submitted)];
+        let request = SubmitRequest { tasks, ids: None };
         client.submit(&request).await.context("the submit failed")?;
     }
     let payload = stream::one_result(1).payload;
