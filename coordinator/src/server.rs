@@ -350,7 +350,7 @@ fn look_after(
 ) {
     let shared = || (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes));
     let (of, at, woken) = shared();
-    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, lease_length.configured_ms()));
+    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, Arc::clone(lease_length)));
     tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
     let (of, at, woken) = shared();
     tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), Arc::clone(lease_length), shutdown.clone()));

@@ -84,8 +84,7 @@ fn records() -> Vec<TaskRecord> {
         all.push(TaskRecord { run: None, ..record });
     }
     let from = ForkedFrom { run: RUN, seq: Seq(3), turn: docket_schema::ids::Turn(1) };
-    let forks =
-        all.clone().into_iter().map(|record| TaskRecord { forked_from: Some(from), ..record });
+    let forks = all.clone().into_iter().map(|record| TaskRecord { forked_from: Some(from), ..record });
     all.into_iter().chain(forks).collect()
 }
 

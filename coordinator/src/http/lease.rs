@@ -50,13 +50,13 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
         api.must_still_be(&call.caller)?;
         let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
-        let granted =
-            api.store.lease(request.clone(), runs, api.lease_length.current_ms(), api.clock.now()).await?;
+        let lease_ms = api.lease_length.current_ms();
+        let granted = api.store.lease(request.clone(), runs, lease_ms, api.clock.now()).await?;
         if !granted.leases.is_empty() || granted.drain || Instant::now() >= end || api.shutdown.is_cancelled()
         {
             let mut leases = Vec::with_capacity(granted.leases.len());
             for granted in granted.leases {
-                leases.push(lease_of(&api, granted).await?);
+                leases.push(lease_of(&api, granted, lease_ms).await?);
             }
             return json(&LeaseResponse { leases, held_ms, drain: granted.drain });
         }
@@ -131,7 +131,7 @@ fn check_room(room: Option<&Room>) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn lease_of(api: &Api, granted: Granted) -> Result<Lease, Refusal> {
+async fn lease_of(api: &Api, granted: Granted, lease_ms: u64) -> Result<Lease, Refusal> {
     let Granted { mut record, run, head, forked } = granted;
     // A later try begins with the policy that an earlier one was given. What stands on a history has it there.
     if record.runs > 1 && !forked {
@@ -144,7 +144,7 @@ async fn lease_of(api: &Api, granted: Granted) -> Result<Lease, Refusal> {
         attempt: record.runs,
         epoch: record.epoch,
         token: api.run_tokens.make(run, record.epoch),
-        lease_ms: api.lease_length.current_ms(),
+        lease_ms,
         heartbeat_ms: api.limits.heartbeat_ms,
         head,
         forked,

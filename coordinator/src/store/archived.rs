@@ -202,14 +202,18 @@ pub struct Term {
     pub trust: Option<Trust>,
 }
 
+/// Longest lease that a coordinator can be configured to give, in milliseconds: one hour. Coordinators of one database may
+/// give leases of different lengths, and lengths grow (`lease_length.rs`), so this bounds the deadlines that are believed.
+pub const LEASE_MS_MAX: u64 = 3_600_000;
+
 /// How far a term trusts the deadlines of leases that it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trust {
     /// A term that begins later than this after the end of the one before it trusts none: workers may have
     /// lived and found nobody to tell. `None` where the clock was stepped: no deadline is trusted then.
     pub window_ms: Option<u64>,
-    /// The longest lease, in milliseconds: what every lease gets where no deadline is trusted, and what a deadline that
-    /// is further off is shortened to.
+    /// The length of a lease now, in milliseconds: what every lease gets at least where no deadline is trusted, and what a
+    /// deadline further off than [`LEASE_MS_MAX`] is shortened to.
     pub lease_ms: u64,
 }
 

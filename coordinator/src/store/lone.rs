@@ -3,7 +3,7 @@
 use docket_schema::ids::Timestamp;
 
 use super::{
-    StoreError, Taken, Term,
+    LEASE_MS_MAX, StoreError, Taken, Term,
     ask::{Answered, Ask},
     budgets,
     conn::{Arg, Conn},
@@ -91,16 +91,20 @@ async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<Taken, LoadError>
         return Ok(Taken::ByAnother);
     }
     let Some(trust) = term.trust else { return Ok(Taken::Ours { graced: None }) };
-    let latest = term.now.plus_ms(trust.lease_ms);
-    let is_trusted = trust.window_ms.is_some_and(|window_ms| {
-        before.is_some_and(|(ended, _)| term.now <= ended.plus_ms(window_ms) && !is_too_long(ended))
-    });
-    if is_trusted {
+    let latest = Arg::Int(term.now.plus_ms(trust.lease_ms).0);
+    let Some(window_ms) = trust.window_ms else {
+        // The clock was stepped: no deadline says anything.
+        let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at <> $1";
+        return Ok(Taken::Ours { graced: Some(conn.run(sql, vec![latest]).await?) });
+    };
+    let beyond = Arg::Int(term.now.plus_ms(LEASE_MS_MAX + CLOCKS_APART_MS).0);
+    let follows_another =
+        before.is_some_and(|(ended, _)| term.now <= ended.plus_ms(window_ms) && !is_too_long(ended));
+    if follows_another {
         let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at > $2";
-        let beyond = Arg::Int(latest.plus_ms(CLOCKS_APART_MS).0);
-        conn.run(sql, vec![Arg::Int(latest.0), beyond]).await?;
+        conn.run(sql, vec![latest, beyond]).await?;
         return Ok(Taken::Ours { graced: None });
     }
-    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at <> $1";
-    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![Arg::Int(latest.0)]).await?) })
+    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND (deadline_at < $1 OR deadline_at > $2)";
+    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![latest, beyond]).await?) })
 }

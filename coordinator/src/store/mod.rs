@@ -44,8 +44,8 @@ mod verify;
 mod write;
 
 pub use archived::{
-    AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, Queues, Restore, RestoreError,
-    RestoreStream, Stub, Taken, Term, Trust,
+    AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, LEASE_MS_MAX, Queues, Restore,
+    RestoreError, RestoreStream, Stub, Taken, Term, Trust,
 };
 pub use budgets::Reserved;
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};

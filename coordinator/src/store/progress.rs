@@ -81,6 +81,8 @@ pub(super) struct WriterProgress(Mutex<WriterState>);
 struct WriterState {
     /// Since when it has had work and made no progress.
     stuck_since: Option<Instant>,
+    /// Since when nothing is in hand, once a transaction has ended.
+    idle_since: Option<Instant>,
     doing: &'static str,
     in_hand: usize,
     obstacle: Option<&'static str>,
@@ -94,6 +96,10 @@ impl WriterProgress {
     /// The writer begins a transaction for these.
     pub(super) fn begin(&self, asks: &[&Ask]) {
         let mut state = self.state();
+        if state.idle_since.take().is_some_and(|since| since.elapsed() >= STALL_AFTER) {
+            // What failed before a long idle time says nothing about this transaction.
+            state.stuck_since = None;
+        }
         state.stuck_since.get_or_insert_with(Instant::now);
         state.doing = asks.first().map_or("writing", |ask| ask.doing());
         state.in_hand = asks.len();
@@ -108,6 +114,7 @@ impl WriterProgress {
     pub(super) fn end(&self, is_progress: bool) {
         let mut state = self.state();
         state.in_hand = 0;
+        state.idle_since = Some(Instant::now());
         if is_progress {
             state.stuck_since = None;
             state.obstacle = None;
@@ -116,6 +123,10 @@ impl WriterProgress {
 
     fn find_stall(&self, queued: usize) -> Option<WriterStall> {
         let state = self.state();
+        if state.in_hand + queued == 0 {
+            // What failed was answered, and nothing waits: the next request tells.
+            return None;
+        }
         let stalled_for = state.stuck_since?.elapsed();
         let WriterState { doing, in_hand, obstacle, .. } = *state;
         let stall = WriterStall { stalled_for, doing, waiting: in_hand + queued, obstacle };
@@ -126,10 +137,7 @@ impl WriterProgress {
 /// Whether a transaction with these answers is progress: the database took at least one of them, or a decision
 /// refused it.
 pub(super) fn is_progress(answers: &[Answered]) -> bool {
-    let failed = |answer: &Answered| {
-        matches!(answer.fault(), Some(StoreError::Unavailable { .. } | StoreError::ReadOnly { .. }))
-    };
-    !answers.iter().all(failed)
+    answers.iter().any(|answer| answer.fault().is_none())
 }
 
 impl WriterHealth for SqlStore {
@@ -210,10 +218,17 @@ mod tests {
         assert!(stall.to_string().contains("no progress for 5 s"), "{stall}");
         progress.end(false);
         progress.begin(&[]);
-        assert!(progress.find_stall(0).is_some(), "the next try is no progress yet");
+        assert!(progress.find_stall(1).is_some(), "the next try is no progress yet");
+        progress.end(false);
+        assert_eq!(progress.find_stall(0), None, "nothing waits");
+        progress.state().idle_since = Instant::now().checked_sub(STALL_AFTER);
+        progress.begin(&[]);
+        assert_eq!(progress.find_stall(1), None, "what failed long ago says nothing about this transaction");
+        began_long_ago(&progress);
+        assert!(progress.find_stall(1).is_some());
         progress.end(true);
         assert_eq!(progress.find_stall(7), None);
         progress.begin(&[]);
-        assert_eq!(progress.find_stall(0), None, "a new transaction has its whole time");
+        assert_eq!(progress.find_stall(1), None, "a new transaction has its whole time");
     }
 }

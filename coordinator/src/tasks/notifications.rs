@@ -18,8 +18,8 @@ pub(crate) fn tell_of_news(
     shutdown: &CancellationToken,
 ) {
     let (store, clock, wakes) = (Arc::clone(&api.store), Arc::clone(&api.clock), Arc::clone(&api.wakes));
-    let lease_ms = api.limits.lease_ms;
-    let lead = Arc::new(Lead::new(Office::Notifications, store, clock, wakes, lease_ms));
+    let lease_length = Arc::clone(&api.lease_length);
+    let lead = Arc::new(Lead::new(Office::Notifications, store, clock, wakes, lease_length));
     tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
     let desk = Desk {
         store: Arc::clone(&api.store),

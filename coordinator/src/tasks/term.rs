@@ -35,6 +35,7 @@ use super::{ClockSeen, Wakes, follow::FOLLOWED_APART_MS, jittered};
 use crate::{
     clock::{self, Clock, Elapsed},
     http::error_chain,
+    lease_length::LeaseLength,
     store::{Store, StoreError, Taken, Term, Trust},
 };
 
@@ -63,7 +64,7 @@ pub(crate) struct Lead {
     wakes: Arc<Wakes>,
     office: Office,
     holder: String,
-    lease_ms: u64,
+    lease_length: Arc<LeaseLength>,
     /// Until when the term is ours, in elapsed time; 0 = it is not.
     until: AtomicI64,
     /// The steps that the clock has followed and that were heeded: between the two no lease is ended.
@@ -82,7 +83,7 @@ impl Lead {
         store: Arc<dyn Store>,
         clock: Arc<Clock>,
         wakes: Arc<Wakes>,
-        lease_ms: u64,
+        lease_length: Arc<LeaseLength>,
     ) -> Self {
         let holder = clock::new_id().to_string();
         let heeded = AtomicU64::new(clock.followed_steps());
@@ -94,7 +95,7 @@ impl Lead {
             wakes,
             office,
             holder,
-            lease_ms,
+            lease_length,
             until,
             heeded,
             quiet_until,
@@ -131,9 +132,10 @@ impl Lead {
     pub(crate) fn heed(&self, seen: ClockSeen) {
         let quiet_ms = match seen {
             ClockSeen::Steady => return,
-            ClockSeen::OwnFollowed => self.lease_ms,
+            ClockSeen::OwnFollowed => self.lease_length.current_ms(),
             ClockSeen::SharedStepped | ClockSeen::SharedFollowed => {
-                self.lease_ms.max(FOLLOWED_APART_MS + self.lease_ms / 2)
+                let lease_ms = self.lease_length.current_ms();
+                lease_ms.max(FOLLOWED_APART_MS + lease_ms / 2)
             }
         };
         self.quiet_until.fetch_max(Elapsed::now().plus_ms(quiet_ms).0, Ordering::AcqRel);
@@ -147,12 +149,13 @@ impl Lead {
         }
     }
 
-    const fn term_ms(&self) -> u64 {
-        self.lease_ms / 4
+    /// Terms keep the configured length: how soon another coordinator takes over does not depend on late workers.
+    fn term_ms(&self) -> u64 {
+        self.lease_length.configured_ms() / 4
     }
 
-    const fn window_ms(&self) -> u64 {
-        self.lease_ms / 12
+    fn window_ms(&self) -> u64 {
+        self.lease_length.configured_ms() / 12
     }
 
     /// Takes the term for `term_ms`, or continues it; whether it is ours.
@@ -163,7 +166,7 @@ impl Lead {
         let trust = match self.office {
             Office::Maintenance => Some(Trust {
                 window_ms: if owes_grace { None } else { Some(self.window_ms()) },
-                lease_ms: self.lease_ms,
+                lease_ms: self.lease_length.current_ms(),
             }),
             Office::Notifications => None,
         };
@@ -193,7 +196,8 @@ impl Lead {
                     };
                     tracing::info!(leases, "{why}; leases get their whole time");
                     // A coordinator that has not followed the database's clock yet may write an earlier deadline meanwhile.
-                    self.quiet_until.fetch_max(asked.plus_ms(self.lease_ms).0, Ordering::AcqRel);
+                    self.quiet_until
+                        .fetch_max(asked.plus_ms(self.lease_length.current_ms()).0, Ordering::AcqRel);
                 }
                 let until = asked.plus_ms(term_ms).0;
                 let began = self.until.swap(until, Ordering::AcqRel) <= asked.0;

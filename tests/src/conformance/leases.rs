@@ -290,6 +290,28 @@ pub(super) async fn a_handover_without_a_gap_trusts_the_deadlines(database: Data
     world.check().await;
 }
 
+/// A lease may be longer than those that this coordinator gives: it grew, or another coordinator gave it.
+pub(super) async fn a_term_leaves_longer_leases_as_they_are(database: Database) {
+    let world = World::open(database).await;
+    world.submit(spec("a")).await;
+    assert_eq!(take_term(&world, "one").await, Taken::Ours { graced: Some(0) });
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    let held = vec![Held { task: lease.record.id, epoch: lease.record.epoch }];
+    let beat = Heartbeat { incarnation: worker.incarnation, held, room: None };
+    world.store.heartbeat(beat, 4 * LEASE_MS, world.now()).await.expect("answers");
+    // Continued, and begun after a gap.
+    for (pass_ms, graced) in [(1000, None), (12_100, Some(0)), (12_100, Some(0))] {
+        world.pass(pass_ms);
+        assert_eq!(take_term(&world, "one").await, Taken::Ours { graced });
+    }
+    world.pass(2 * LEASE_MS);
+    assert_eq!(world.expire().await, 0, "it has its whole length");
+    world.pass(2 * LEASE_MS);
+    assert_eq!(world.expire().await, 1);
+    world.check().await;
+}
+
 pub(super) async fn settling_repeated_answers_as_the_first(database: Database) {
     let world = World::open(database).await;
     let task = world.submit(spec("a")).await;

@@ -139,6 +139,7 @@ pub const CASES: &[(&str, Case)] = cases![
     leases::release_and_drain_keep_the_run,
     leases::a_term_after_a_gap_gives_every_lease_its_time,
     leases::a_handover_without_a_gap_trusts_the_deadlines,
+    leases::a_term_leaves_longer_leases_as_they_are,
     leases::settling_repeated_answers_as_the_first,
     clocks::times_of_a_stream_go_back_with_the_clock,
     clocks::terms_and_deadlines_are_believed_for_their_longest_time_only,

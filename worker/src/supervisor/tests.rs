@@ -503,8 +503,7 @@ async fn run_process_that_cannot_be_started_is_a_fault_of_the_worker() {
     let setup = Setup { program: "/no/such/program", ..runs("") };
     let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
     let why = house.next_release().await.1.why;
-    let names_program =
-        matches!(&why, ReleaseReason::WorkerFault(message) if message.contains("cannot start /no/such/program"));
+    let names_program = matches!(&why, ReleaseReason::WorkerFault(message) if message.contains("cannot start /no/such/program"));
     assert!(names_program, "{why:?}");
     house.signal().await;
     assert_eq!(house.end().await.0.tally.crashed, 0);

@@ -109,7 +109,7 @@ pub(super) static KEYS: [Key; 11] = [
         name: "server.lease_ms",
         env: "DOCKET_LEASE_MS",
         allowed: "milliseconds from 200 to 3600000",
-        set: |c, t| number(t, 200..=3_600_000, &mut c.server.lease_ms),
+        set: |c, t| number(t, 200..=docket_coordinator::store::LEASE_MS_MAX, &mut c.server.lease_ms),
     },
     Key {
         name: "server.hosts",
