@@ -41,6 +41,9 @@ const QUESTION_MAX_US: i64 = 1_000_000;
 /// How long a step must hold before it is followed, in milliseconds.
 pub(crate) const STEP_HOLD_MS: u64 = HOLD_US.unsigned_abs() / 1000;
 
+/// By how much the clock may differ from its source without a step being seen, in milliseconds.
+pub(crate) const STEP_MIN_MS: u64 = STEP_MIN_US.unsigned_abs() / 1000;
+
 /// Microseconds since the machine booted, suspend included: the difference of two is how long something took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Elapsed(pub(crate) i64);

@@ -10,7 +10,10 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
-    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, PolicyChanged, RunEvent, WorkspaceEdited},
+    run::{
+        CorruptLog, ForkWhy, Forked, History, NoSuchTurn, PolicyChanged, RunEvent, SnapshotTaken,
+        WorkspaceEdited,
+    },
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
         BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
@@ -137,7 +140,8 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
 
 fn not_made(error: AppendError) -> Refusal {
     if matches!(error, AppendError::WrongSeq { .. }) {
-        let detail = "a run of these exists already and is another one; choose another id for the fork's run";
+        let detail =
+            "one of these runs already exists with other content; choose another id for the fork's run";
         return Refusal::new(ProblemCode::IdTaken, detail).field("siblings");
     }
     error.into()
@@ -172,7 +176,7 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
         let run = api.store.run(sibling.run).await?.filter(|run| run.task == sibling.task);
         let (Some(own), Some(_)) = (task.forked_from, run) else {
             let detail = format!(
-                "task {} exists already and is another one: `{}`; choose another id for the fork",
+                "task id {} already exists with other content: `{}`; choose another id for the fork",
                 sibling.task, task.spec.title
             );
             return Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"));
@@ -186,34 +190,73 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
     }))
 }
 
-/// Refuses a fork whose ids are those of another fork: of another run or turn, for another model, with another hint.
+/// Refuses a fork whose ids are those of another fork. Everything that a request decides is compared with what the
+/// recorded fork has of it, or the new fork would be answered as the first one and lost.
 async fn check_same_fork(
     api: &Api,
     (of, request): (RunId, &ForkRequest),
     sibling: Sibling,
 ) -> Result<(), Refusal> {
-    let stream = api.store.read(StreamId::Run(sibling.run), Seq(0), 1).await?;
-    let decoded =
-        stream.first().map(|first| RunEvent::decode(&first.kind, first.version, first.payload.as_str()));
-    let Some(Ok(RunEvent::Forked(forked))) = decoded else {
+    let (forked, snapshots) = read_fork(api, sibling).await?;
+    let taken = |field: &str| {
+        let detail = format!(
+            "task {} with run {} already exists as another fork: of turn {} of run {}; they differ in `{field}`; \
+             choose other ids for the new fork",
+            sibling.task, sibling.run, forked.turn, forked.parent
+        );
+        Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"))
+    };
+    if !is_in_history(api, of, forked.parent).await? {
+        return taken("run");
+    }
+    if request.turn.is_some_and(|turn| Turn(turn) != forked.turn) {
+        return taken("turn");
+    }
+    let parent = view(api, of).await?;
+    // What a request that names no engine, models or script takes over does not change: it is in the parent's history.
+    let point = Point::find(api, &parent, Some(forked.turn.0), None).await?;
+    let carried = point.forked(sibling.task, sibling.run, ForkWhy::Fork);
+    let (Some((parent, _)), Some((task, _))) =
+        (api.store.task(parent.task).await?, api.store.task(sibling.task).await?)
+    else {
+        return Err(Refusal::new(ProblemCode::NotFound, "the fork's tasks are not there"));
+    };
+    let (hint, _) = hinted(api, request.hint.as_deref());
+    let wanted = request.edit.as_ref().map(|edit| edit.snapshots.as_slice()).unwrap_or_default();
+    let differs = [
+        ("engine", request.engine.clone().or(carried.engine) != forked.engine),
+        ("models", request.models.clone().or(carried.models) != forked.models),
+        ("script", request.script.or(parent.spec.script) != task.spec.script),
+        ("hint", hint != forked.hint),
+        ("edit", wanted != snapshots.as_slice()),
+    ];
+    match differs.into_iter().find(|(_, differs)| *differs) {
+        Some((field, _)) => taken(field),
+        None => Ok(()),
+    }
+}
+
+/// What a fork's run begins with: its origin, and the snapshots of the edit made there.
+async fn read_fork(api: &Api, sibling: Sibling) -> Result<(Forked, Vec<SnapshotTaken>), Refusal> {
+    // `Forked`, `WorkspaceEdited` and the snapshots, all of one append.
+    let limit = u32::try_from(EDIT_SNAPSHOTS_MAX).unwrap_or(u32::MAX).saturating_add(2);
+    let stream = api.store.read(StreamId::Run(sibling.run), Seq(0), limit).await?;
+    let begins_at = stream.first().map(|first| first.recorded_at);
+    let mut events = stream
+        .iter()
+        .take_while(|event| Some(event.recorded_at) == begins_at)
+        .map(|event| RunEvent::decode(&event.kind, event.version, event.payload.as_str()));
+    let Some(Ok(RunEvent::Forked(forked))) = events.next() else {
         tracing::error!(run = %sibling.run, "a fork's run does not begin with its origin");
         return Err(Refusal::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));
     };
-    let (hint, _) = hinted(api, request.hint.as_deref());
-    let differs = [
-        ("run", !is_in_history(api, of, forked.parent).await?),
-        ("turn", request.turn.is_some_and(|turn| Turn(turn) != forked.turn)),
-        ("engine", request.engine.is_some() && request.engine != forked.engine),
-        ("models", request.models.is_some() && request.models != forked.models),
-        ("hint", hint != forked.hint),
-    ];
-    let Some((field, _)) = differs.into_iter().find(|(_, differs)| *differs) else { return Ok(()) };
-    let detail = format!(
-        "task {} with run {} exists already as another fork: of turn {} of run {}; they differ in `{field}`; choose \
-         other ids for the new fork",
-        sibling.task, sibling.run, forked.turn, forked.parent
-    );
-    Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"))
+    let mut snapshots = Vec::new();
+    if let Some(Ok(RunEvent::WorkspaceEdited(_))) = events.next() {
+        while let Some(Ok(RunEvent::SnapshotTaken(taken))) = events.next() {
+            snapshots.push(taken);
+        }
+    }
+    Ok((forked, snapshots))
 }
 
 /// Whether `other` is `run` itself, or one whose history it continues.

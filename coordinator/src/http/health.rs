@@ -1,5 +1,6 @@
-//! Whether the process answers, and whether it can do its work. Open to all who reach the port: probes have no token,
-//! and the answers say nothing else but that the clock was stepped.
+//! Whether the process answers, and whether it can do its work. Open to all who reach the port: probes have no token.
+//! The answers say that the clock was stepped and, where the coordinator is not ready, why: with the text of the
+//! database's own error, which names a role, a database or a table, and no password.
 
 use std::{sync::Arc, time::Duration};
 

@@ -258,7 +258,6 @@ pub(super) async fn reach_children(
     Ok(())
 }
 
-/// The worker that has the run, if one has, finds the wish at its next append.
 /// Runs a command on the call's task and wakes those who follow its run.
 pub(super) async fn tell_run(api: &Api, call: &Call, decide: Decide, blobs: CommandBlobs) -> Answered {
     let id: TaskId = call.id()?;

@@ -11,7 +11,10 @@ use crate::decide::Rejection;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be reached, or gave up: the same call may succeed later.
-    #[error("the {backend} store is unavailable while {doing}; docket tries again by itself once it is back")]
+    #[error(
+        "the {backend} store is unavailable while {doing}{}; docket tries again by itself once it is back",
+        format_database_answer(source)
+    )]
     Unavailable {
         /// `sqlite` or `postgres`.
         backend: &'static str,
@@ -88,6 +91,20 @@ pub enum StoreError {
     },
 }
 
+/// What the database itself said, where it answered: that a right or a database is missing is nothing that waiting
+/// helps against. Holds no secret: the database names roles, databases and tables, and no password.
+fn format_database_answer(source: &sqlx::Error) -> String {
+    match source {
+        sqlx::Error::Database(answer) => format!(" ({})", answer.message()),
+        // The copy for one more request of a batch: see `fault::again`.
+        sqlx::Error::Protocol(copy) => match copy.strip_prefix(DATABASE_ANSWER_PREFIX) {
+            Some(answer) => format!(" ({answer})"),
+            None => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
 fn read_only_remedy(backend: &str) -> &'static str {
     if backend == "postgres" {
         "the server is a standby, or a primary that was demoted; make its address lead to the primary"
@@ -95,6 +112,9 @@ fn read_only_remedy(backend: &str) -> &'static str {
         "make the file and its folder writable for docket"
     }
 }
+
+/// How the copy of an error that the database answered with begins, as sqlx writes the error itself.
+pub(super) const DATABASE_ANSWER_PREFIX: &str = "error returned from database: ";
 
 impl StoreError {
     /// Whether the database answered, and refused: it can be reached.
@@ -161,8 +181,8 @@ pub enum AppendError {
 /// A task that was not stored, because another one with other content has its id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "task {id} exists already and is another one: `{existing}`, and not `{requested}`; they differ in `{field}`; \
-     choose another id for the new task"
+    "task id {id} already exists with other content: `{existing}` (this request: `{requested}`); they differ in \
+     `{field}`; choose another id for the new task"
 )]
 pub struct TakenId {
     /// The id.

@@ -1,6 +1,6 @@
 //! What a database's error means to a caller, told by code and never by its text.
 
-use super::{StoreError, conn::Dialect};
+use super::{StoreError, conn::Dialect, error::DATABASE_ANSWER_PREFIX};
 
 /// What can be done about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,9 @@ pub(super) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::E
 pub(super) fn again(error: &StoreError) -> StoreError {
     let copy = |source: &sqlx::Error| match source {
         sqlx::Error::Io(io) => sqlx::Error::Io(std::io::Error::new(io.kind(), io.to_string())),
+        sqlx::Error::Database(answer) => {
+            sqlx::Error::Protocol(format!("{DATABASE_ANSWER_PREFIX}{}", answer.message()))
+        }
         other => sqlx::Error::Protocol(other.to_string()),
     };
     match error {
@@ -127,6 +130,25 @@ pub(super) fn again(error: &StoreError) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn unavailable_store_says_what_the_database_answered() {
+        use sqlx::Connection as _;
+        let mut db = sqlx::SqliteConnection::connect("sqlite::memory:").await.expect("opens");
+        let source = sqlx::query("SELECT 1 FROM nowhere").execute(&mut db).await.expect_err("no such table");
+        let answered = StoreError::Unavailable { backend: "sqlite", doing: "reading", source };
+        let copied = again(&answered);
+        for error in [answered, copied] {
+            let text = error.to_string();
+            assert!(text.contains("while reading (no such table: nowhere); docket tries again"), "{text}");
+        }
+        let silent = StoreError::Unavailable {
+            backend: "sqlite",
+            doing: "reading",
+            source: sqlx::Error::PoolTimedOut,
+        };
+        assert!(silent.to_string().contains("while reading; docket tries again"), "{silent}");
+    }
 
     /// What a database that is away, read-only or short of something says is never docket's own fault.
     #[test]

@@ -3,11 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use docket_schema::ids::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::{Lead, jittered};
 use crate::{
-    clock::{Clock, Elapsed, ObservedChange, STEP_HOLD_MS},
+    clock::{Clock, Elapsed, ObservedChange, STEP_HOLD_MS, STEP_MIN_MS},
     http::error_chain,
     store::{Store, StoreError},
 };
@@ -61,6 +62,27 @@ pub(crate) async fn check_clock(store: &dyn Store, clock: &Clock) -> Result<Opti
     }))
 }
 
+/// Bounds how far this clock may be from the database's, in milliseconds, by an answer that may be late. `None` where
+/// they certainly differ by a step.
+///
+/// A late answer cannot say that the clocks agree, but it was read between the question and its arrival: if it lies
+/// between what this clock showed then, give or take what is no step ([`STEP_MIN_MS`]), the two differ by no more than
+/// the answer took and that. So the bound grows with the answer's delay, and a step never hides in it.
+///
+/// # Errors
+/// The database does not answer.
+pub(crate) async fn bound_clock_error(store: &dyn Store, clock: &Clock) -> Result<Option<u64>, StoreError> {
+    let asked = clock.now();
+    let Some(theirs) = store.time().await? else { return Ok(Some(0)) };
+    Ok(bound_error(asked, theirs, clock.now()))
+}
+
+/// As [`bound_clock_error`], of a question asked and answered at these times of this clock.
+fn bound_error(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Option<u64> {
+    let is_between = asked <= theirs.plus_ms(STEP_MIN_MS) && theirs <= answered.plus_ms(STEP_MIN_MS);
+    is_between.then(|| answered.ms_since(asked).saturating_add(STEP_MIN_MS))
+}
+
 /// Sets the clock before anything is served: asks again where the database is slow to answer, as it is where many
 /// processes start at once.
 ///
@@ -98,5 +120,22 @@ pub(crate) async fn follow_clock(
             Ok(None) => every = LOOK_EVERY,
             Err(error) => tracing::debug!("the clock is not compared for now: {}", error_chain(&error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_answer_bounds_how_far_the_clocks_are_apart() {
+        let asked = Timestamp(1_000_000_000);
+        let answered = asked.plus_ms(4_000);
+        let bound = Some(4_000 + STEP_MIN_MS);
+        assert_eq!(bound_error(asked, asked.plus_ms(2_000), answered), bound);
+        assert_eq!(bound_error(asked, answered.plus_ms(STEP_MIN_MS), answered), bound, "no step yet");
+        assert_eq!(bound_error(asked.plus_ms(STEP_MIN_MS), asked, answered.plus_ms(STEP_MIN_MS)), bound);
+        assert_eq!(bound_error(asked, answered.plus_ms(STEP_MIN_MS + 1), answered), None, "theirs is ahead");
+        assert_eq!(bound_error(asked.plus_ms(STEP_MIN_MS + 1), asked, answered), None, "theirs is behind");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use archiver::archive_old;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
-pub(crate) use follow::{ClockSeen, check_clock, follow_clock, set_clock};
+pub(crate) use follow::{ClockSeen, bound_clock_error, check_clock, follow_clock, set_clock};
 pub(crate) use hints::{follow_hints, send_hints};
 pub(crate) use inbox::take_inbox;
 pub use inbox::take_inbox_once;

@@ -15,6 +15,9 @@ pub const AFTER_MAX: usize = 100;
 pub const CONCURRENCY_KEY_BYTES_MAX: usize = 256;
 /// Labels of a worker, or of a selector, at most.
 pub const LABELS_MAX: usize = 32;
+/// Longest selector, in bytes, written as `name=value,…`: it stands in an index whose keys have a limit, with the names
+/// of the task's models (`flow.rs`).
+pub const SELECTOR_BYTES_MAX: usize = 1000;
 /// Longest name or value of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 63;
 
@@ -54,6 +57,9 @@ impl Conditions {
         }
         if self.after.iter().enumerate().any(|(at, task)| self.after[..at].contains(task)) {
             return fail("conditions.after", "without a task that stands there twice");
+        }
+        if self.selector.to_string().len() > SELECTOR_BYTES_MAX {
+            return fail("conditions.selector", "at most 1000 bytes, written as name=value,…");
         }
         let Some(Concurrency { key, max }) = &self.concurrency else { return Ok(()) };
         // A NUL is none of PostgreSQL's characters.

@@ -17,8 +17,9 @@ use crate::{
 /// are 33 hours.
 pub const AGING_MS: u64 = 60_000;
 
-/// Bytes that the names of a flow's models may have together: an index over flows has a limit for its keys. What is
-/// beyond it is left out, and a worker's fault with such a model keeps single tasks away instead of the flow.
+/// Bytes that a flow's models may have together in its text: an index over flows has a limit for its keys (PostgreSQL:
+/// 2,704 bytes). The models beyond it are left out, and a worker's fault with one of them keeps single tasks away instead
+/// of the flow.
 const MODELS_BYTES_MAX: usize = 1000;
 
 /// See the module.
@@ -70,7 +71,9 @@ fn models(spec: &TaskSpec) -> Vec<ModelRef> {
         if model.provider == "scripted" || models.contains(model) {
             continue;
         }
-        bytes += model.name.len() + model.base_url.as_ref().map_or(0, String::len);
+        // As `Display` writes it: escapes make up to six bytes of one, and the provider's name counts as well.
+        let written = serde_json::to_string(model).map_or(usize::MAX, |json| json.len());
+        bytes = written.saturating_add(1).saturating_add(bytes);
         if bytes > MODELS_BYTES_MAX {
             break;
         }
@@ -127,6 +130,7 @@ impl TaskRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ids::QUEUE_NAME_BYTES_MAX, task::ENGINE_BYTES_MAX};
 
     fn model(name: &str, base_url: Option<&str>) -> ModelRef {
         ModelRef { provider: "openai".into(), name: name.into(), base_url: base_url.map(Into::into) }
@@ -171,6 +175,37 @@ mod tests {
     }
 
     #[test]
+    fn longest_flow_fits_an_index() {
+        // PostgreSQL's limit for a key, less the row's rank and id.
+        const KEY_BYTES_MAX: usize = 2704 - 100;
+        let label = |n: usize| (format!("{n:063}"), "v".repeat(63));
+        let mut longest = spec(|spec| {
+            spec["queue"] = "q".repeat(QUEUE_NAME_BYTES_MAX).into();
+            spec["engine"] = "\u{1}".repeat(ENGINE_BYTES_MAX).into();
+            spec["setup"] = serde_json::json!(["make"]);
+            let name = |nth: u8| format!("\u{1}{nth}").repeat(60);
+            let model = |nth| serde_json::json!({ "provider": "openai-responses", "name": name(nth) });
+            spec["model"] = model(1);
+            spec["explore_model"] = model(2);
+            spec["fallback_model"] = model(3);
+        });
+        longest.batch = Some(BatchId(uuid::Uuid::from_u128(u128::MAX)));
+        let fits = |spec: &TaskSpec| spec.conditions.check().is_ok();
+        for n in 0..32 {
+            let before = longest.conditions.selector.clone();
+            longest.conditions.selector = Labels::new((0..=n).map(label).collect()).expect("labels");
+            if !fits(&longest) {
+                assert!(before.to_string().len() > 1000 - 2 * 64, "refused only where it is long");
+                longest.conditions.selector = before;
+                break;
+            }
+        }
+        assert!(fits(&longest));
+        let text = Flow::of(&longest).to_string();
+        assert!(text.len() > 1900 && text.len() <= KEY_BYTES_MAX, "{} bytes", text.len());
+    }
+
+    #[test]
     fn tasks_share_a_flow_when_they_need_the_same_of_a_worker() {
         let plain = Flow::of(&spec(|_| {}));
         assert!(plain.models.is_empty() && plain.setup.is_empty(), "{plain}");
@@ -183,6 +218,12 @@ mod tests {
             spec["explore_model"] = spec["model"].clone();
         }));
         assert_eq!(several.models, [model("a", None), model("b", None)]);
+        let escaped = Flow::of(&spec(|spec| {
+            spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
+            let name = "\u{1}".repeat(MODELS_BYTES_MAX / 4);
+            spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": name });
+        }));
+        assert_eq!(escaped.models, [model("a", None)], "an escape counts as it is written");
         let endless = Flow::of(&spec(|spec| {
             spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
             let name = "b".repeat(MODELS_BYTES_MAX);

@@ -224,7 +224,7 @@ impl TaskSpec {
         if self.setup.len() > SETUP_LINES_MAX {
             return fail("setup", "at most 100 lines; put more into a script of the repository");
         }
-        // An empty line passes whatever the work came to, and no command holds a NUL.
+        // An empty command always passes, and no command holds a NUL.
         let is_wrong =
             |line: &String| line.len() > LINE_BYTES_MAX || line.trim().is_empty() || line.contains('\0');
         if self.setup.iter().any(is_wrong) {

@@ -5,7 +5,7 @@ use docket_coordinator::{
     store::{AppendError, CommandError, Granted, Heartbeat, Taken, Term, Trust},
 };
 use docket_schema::{
-    ids::{Epoch, QueueName, Seq, StreamId, TaskId},
+    ids::{Epoch, QueueName, RunId, Seq, StreamId, TaskId},
     run::RunOutcome,
     task::{ReleaseWhy, TaskSpec, TaskState},
     wire::{Held, LeaseRequest, LostWhy},
@@ -57,7 +57,7 @@ pub(super) async fn a_queue_of_one_is_left_to_its_own_worker_while_that_lives(da
         own
     };
     let queue = |n| QueueName::of_one(TaskId(Uuid::from_u128(n)));
-    let (drained, silent, orphan) = (queue(1), queue(2), queue(3));
+    let (drained, silent, orphan, patient) = (queue(1), queue(2), queue(3), queue(4));
     let first = claimed_by(&drained).await;
     let task = submit(&drained, "of a worker that is drained").await;
     assert!(others.lease(1).await.is_empty(), "a worker of all queues leaves it alone");
@@ -74,8 +74,23 @@ pub(super) async fn a_queue_of_one_is_left_to_its_own_worker_while_that_lives(da
     claimed_by(&silent).await;
     let task = submit(&silent, "of a worker that is not heard of").await;
     assert!(others.lease(1).await.is_empty());
+    // At least 30 s, and at least a lease: `LEASE_MS` is 30 s as well, so both sides of it are asked for.
+    let lease_for = async |lease_ms: u64| {
+        let runs = vec![RunId(world.id())];
+        world.store.lease(others.request(1), runs, lease_ms, world.now()).await.expect("leases").leases
+    };
+    let (short, long) = (LEASE_MS / 10, LEASE_MS * 2);
+    world.pass(short + 1);
+    assert!(lease_for(short).await.is_empty(), "short leases make a worker no sooner silent");
+    world.pass(LEASE_MS - short);
+    assert!(lease_for(long).await.is_empty(), "with long leases it may be alive");
+    assert_eq!(lease_for(short).await.pop().expect("everyone's now").record.id, task);
+    claimed_by(&patient).await;
+    let task = submit(&patient, "of a worker that is not heard of for a long lease").await;
     world.pass(LEASE_MS + 1);
-    assert_eq!(others.lease(1).await.pop().expect("everyone's now").record.id, task);
+    assert!(lease_for(long).await.is_empty());
+    world.pass(LEASE_MS);
+    assert_eq!(lease_for(long).await.pop().expect("everyone's now").record.id, task);
 
     let task = submit(&orphan, "of nobody that lives").await;
     assert_eq!(others.lease(1).await.pop().expect("everyone's").record.id, task);

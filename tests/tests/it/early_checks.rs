@@ -104,9 +104,9 @@ async fn faults_are_reported_before_the_first_request(place: &Place) -> Result<(
         (&["--branch", "x", "--empty"], &["--branch", "--empty", "--repo"]),
         (&["--push", "--empty"], &["--push", "--empty", "--repo"]),
         (&["--push", "--branch", "theirs"], &["--branch", "`theirs` of the remote origin exists"]),
-        (&["--tests", "pytest \""], &["--tests", "is not a line of shell"]),
+        (&["--tests", "pytest \""], &["--tests", "is not valid shell syntax"]),
         (&["--tests", " "], &["--tests", "empty"]),
-        (&["--setup", "if true; then"], &["--setup", "is not a line of shell"]),
+        (&["--setup", "if true; then"], &["--setup", "is not valid shell syntax"]),
         (&["--max-tokens", "300"], &["--max-tokens", "300 tokens does not pay", "at least"]),
         (&["--fallback-model", "openai:m", "--max-cost", "1"], &["price"]),
     ];
@@ -167,7 +167,7 @@ async fn each_line_of_an_import_is_checked_like_a_task_of_its_own() -> Result<()
     for says in [
         "todo.jsonl:1: `branch`: the branch `taken` exists",
         "todo.jsonl:3: `branch`: the task of line 2",
-        "todo.jsonl:4: `tests`: `(` is not a line of shell",
+        "todo.jsonl:4: `tests`: `(` is not valid shell syntax",
         "todo.jsonl:5: `branch`: the branch `theirs` of the remote",
     ] {
         ensure!(done.stderr.contains(says), "{says}: {}", done.stderr);

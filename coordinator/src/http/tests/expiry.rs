@@ -43,8 +43,15 @@ async fn who_is_heard_of_while_a_round_goes_on_keeps_the_lease() {
     let held = vec![Held { task: heard_of, epoch }];
     let beat = Heartbeat { incarnation: request.incarnation, held, room: None };
     store.heartbeat(beat, 30_000, clock.now()).await.expect("renews");
+    // Past their deadline by one hour, by a clock that may be ahead by two.
     for (task, epoch) in &expired {
-        end_if_past(store.as_ref(), &clock, &wakes, *task, *epoch).await.expect("looks");
+        let ended = end_if_past(store.as_ref(), (&clock, 2 * 3_600_000), &wakes, *task, *epoch).await;
+        assert_eq!(ended.expect("looks"), None);
+        let (record, _) = store.task(*task).await.expect("reads").expect("is there");
+        assert_eq!(record.state, TaskState::Running, "may not be past its deadline by the right clock");
+    }
+    for (task, epoch) in &expired {
+        end_if_past(store.as_ref(), (&clock, 0), &wakes, *task, *epoch).await.expect("looks");
     }
 
     for (task, _) in expired {

@@ -63,6 +63,8 @@ async fn a_fork_makes_tasks_once_and_leaves_the_run_alone() {
         (ForkRequest { turn: Some(0), ..asked_for.clone() }, "turn"),
         (ForkRequest { hint: Some("other words".to_owned()), ..asked_for.clone() }, "hint"),
         (ForkRequest { hint: None, ..asked_for.clone() }, "hint"),
+        (ForkRequest { models: None, ..asked_for.clone() }, "models"),
+        (ForkRequest { script: Some(BlobRef::of(b"another")), ..asked_for.clone() }, "script"),
     ] {
         let problem = house.post(&path, token(Role::Submit), &other).await.problem();
         assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::IdTaken, Some("siblings")));
@@ -184,7 +186,24 @@ async fn what_a_person_changed_stands_between_the_fork_and_its_work() {
     }
     let put = format!("/v1/blobs/{}", BlobHash::of(content));
     assert_eq!(house.send("PUT", &put, token(Role::Submit), content.to_vec(), None).await.status, 204);
-    let made: ForkResponse = house.admin(&fork, &with(Some(1), edit(1))).await.good();
+    let edited = with(Some(1), edit(1));
+    let made: ForkResponse = house.admin(&fork, &edited).await.good();
+    let again: ForkResponse = house.admin(&fork, &edited).await.good();
+    assert_eq!(again, made, "a repeated request is answered as the first");
+    let mut another = edited.clone();
+    if let Some(edit) = &mut another.edit {
+        edit.snapshots[0].tree = TreeHash([9; 32]);
+    }
+    let mut longer = edited.clone();
+    if let Some(edit) = &mut longer.edit {
+        edit.snapshots.push(taken.clone());
+    }
+    let without = ForkRequest { edit: None, ..edited };
+    for other in [another, longer, without] {
+        let problem = house.admin(&fork, &other).await.problem();
+        assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::IdTaken, Some("siblings")));
+        assert!(problem.detail.contains("`edit`"), "{}", problem.detail);
+    }
     let resume = format!("/v1/runs/{}/resume", parent.run);
     let resumed: ResumeResponse = house.admin(&resume, &json!({ "turn": 1, "edit": edit(1) })).await.good();
     for run in [made.siblings[0].run, resumed.run] {

@@ -103,11 +103,11 @@ impl<'a> SourceChecks<'a> {
             return known.clone();
         }
         let fault = if line.trim().is_empty() {
-            Some("the shell line is empty, and would pass whatever the work came to; leave it out".to_owned())
+            Some("an empty command always passes; leave it out".to_owned())
         } else if line.contains('\0') {
             Some("the shell line holds a NUL character, which no command can have".to_owned())
         } else {
-            syntax_fault(line).await.map(|said| format!("`{line}` is not a line of shell: {said}"))
+            syntax_fault(line).await.map(|said| format!("`{line}` is not valid shell syntax: {said}"))
         };
         self.lines.insert(line.to_owned(), fault.clone());
         fault
