@@ -57,6 +57,7 @@ fn standing(record: TaskRecord, dependencies: Vec<Dependency>) -> Standing {
         sharing: Vec::new(),
         ahead: 0,
         workers: Vec::new(),
+        claim_ms: 0,
         dependencies,
     }
 }
@@ -84,8 +85,7 @@ fn records() -> Vec<TaskRecord> {
         all.push(TaskRecord { run: None, ..record });
     }
     let from = ForkedFrom { run: RUN, seq: Seq(3), turn: docket_schema::ids::Turn(1) };
-    let forks =
-        all.clone().into_iter().map(|record| TaskRecord { forked_from: Some(from), ..record });
+    let forks = all.clone().into_iter().map(|record| TaskRecord { forked_from: Some(from), ..record });
     all.into_iter().chain(forks).collect()
 }
 
