@@ -57,6 +57,7 @@ fn standing(record: TaskRecord, dependencies: Vec<Dependency>) -> Standing {
         sharing: Vec::new(),
         ahead: 0,
         workers: Vec::new(),
+        claim_ms: 0,
         dependencies,
     }
 }

@@ -64,7 +64,7 @@ pub use standing::lost_why;
 pub use submit::submit;
 pub use unblock::unblock;
 pub use wanted::{LabelsOf, Waiting, WaitingPart, wanted};
-pub use why::{Dependency, Standing, TakeUp, why};
+pub use why::{Dependency, Standing, TakeUp, claim_ms, why};
 
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},

@@ -12,6 +12,16 @@ use docket_schema::{
 /// Workers and tasks that the line names, at most.
 const NAMED_MAX: usize = 3;
 
+/// How long a worker that is not heard of keeps its claim to a queue of one task, in milliseconds, at least: one that
+/// waits for work asks every 20 s.
+const CLAIM_MS_MIN: u64 = 30_000;
+
+/// How long a worker that is not heard of keeps its claim to a queue of one task, in milliseconds. The choice of tasks
+/// and [`why`] must agree on it.
+pub const fn claim_ms(lease_ms: u64) -> u64 {
+    if lease_ms > CLAIM_MS_MIN { lease_ms } else { CLAIM_MS_MIN }
+}
+
 /// What the line is made of.
 #[derive(Debug, Clone)]
 pub struct Standing {
@@ -31,6 +41,8 @@ pub struct Standing {
     pub ahead: u64,
     /// Workers heard of lately.
     pub workers: Vec<WorkerView>,
+    /// How long a silent worker keeps its claim to a queue of one task, in milliseconds ([`claim_ms`]).
+    pub claim_ms: u64,
     /// The tasks that it waits for and how they stand.
     pub dependencies: Vec<Dependency>,
 }
@@ -103,7 +115,7 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
         TaskState::Blocked => (WhyKind::Blocked, blocked(record, now)),
         TaskState::Available => {
             tasks = standing.sharing.iter().map(|(task, _)| *task).collect();
-            available(standing)
+            available(standing, now)
         }
     };
     if !matches!(kind, WhyKind::Dependencies | WhyKind::KeyFull) {
@@ -213,7 +225,7 @@ fn blocked(record: &TaskRecord, now: Timestamp) -> String {
     }
 }
 
-fn available(standing: &Standing) -> (WhyKind, String) {
+fn available(standing: &Standing, now: Timestamp) -> (WhyKind, String) {
     let spec = &standing.record.spec;
     let queue = &spec.queue;
     if let Some(spent) = &standing.spent {
@@ -248,11 +260,12 @@ fn available(standing: &Standing) -> (WhyKind, String) {
         return (WhyKind::NoWorker, text);
     }
     let flow = Flow::of(spec);
+    let is_claimed = is_claimed(standing, &flow, now);
     let mut lacks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut faulty: Vec<(&str, &WorkerFault)> = Vec::new();
     let mut serving: Vec<&WorkerView> = Vec::new();
     for worker in &workers {
-        match (lack(worker, &flow), fault_of(worker, &flow, standing.record.id)) {
+        match (lack(worker, &flow, is_claimed), fault_of(worker, &flow, standing.record.id)) {
             (Some(lack), _) => lacks.entry(lack).or_default().push(&worker.name),
             (None, Some(fault)) => faulty.push((&worker.name, fault)),
             (None, None) => serving.push(worker),
@@ -279,10 +292,22 @@ fn available(standing: &Standing) -> (WhyKind, String) {
     (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}"))
 }
 
+/// Whether the flow's queue is of one task and its own worker lives: workers of all queues leave it to that one.
+fn is_claimed(standing: &Standing, flow: &Flow, now: Timestamp) -> bool {
+    let names = |worker: &WorkerView| worker.about.as_ref().is_some_and(|it| it.queues.contains(&flow.queue));
+    flow.queue.is_of_one()
+        && standing.workers.iter().any(|worker| {
+            !worker.draining && now.ms_since(worker.seen_at) <= standing.claim_ms && names(worker)
+        })
+}
+
 /// What a worker lacks to take tasks of a flow; `None` = it takes them.
-fn lack(worker: &WorkerView, flow: &Flow) -> Option<String> {
+fn lack(worker: &WorkerView, flow: &Flow, is_claimed: bool) -> Option<String> {
     let Some(about) = &worker.about else { return Some("has not said what it takes".to_owned()) };
     let mut lacks = Vec::new();
+    if about.queues.is_empty() && is_claimed {
+        lacks.push(format!("leaves queue {} to the worker of its one task", flow.queue));
+    }
     if !about.queues.is_empty() && !about.queues.contains(&flow.queue) {
         lacks.push(format!("does not serve queue {}", flow.queue));
     }
@@ -403,6 +428,7 @@ mod tests {
             sharing: Vec::new(),
             ahead: 0,
             workers: vec![worker],
+            claim_ms: claim_ms(0),
             dependencies: Vec::new(),
         }
     }
@@ -435,6 +461,30 @@ mod tests {
         // A fault that does not concern the task keeps nothing.
         fault.scope = FaultScope::Task(OTHER);
         all.workers[0].about.as_mut().expect("it said").faults = vec![fault];
+        assert_eq!(says(&all).0, WhyKind::Next);
+    }
+
+    #[test]
+    fn worker_of_all_queues_does_not_hide_the_fault_of_the_worker_that_claims_the_queue() {
+        let mut all = standing(|spec| {
+            spec.queue = QueueName::of_one(TaskId(Uuid::from_u128(1)));
+            spec.model.provider = "openai".to_owned();
+        });
+        let scope = FaultScope::of_provider(&all.record.spec.model);
+        let mut own = all.workers[0].clone();
+        own.name = "run".to_owned();
+        let about = own.about.as_mut().expect("it said");
+        about.queues = vec![all.record.spec.queue.clone()];
+        about.faults = vec![WorkerFault::new(FaultKind::Key, scope, "the key is refused")];
+        all.workers.push(own);
+        let (kind, text) = says(&all);
+        assert_eq!(kind, WhyKind::WorkerFault, "{text}");
+        assert!(text.contains("worker run cannot carry it out: the key is refused"), "{text}");
+        // Once the claim has ended, the worker of all queues takes the task.
+        all.workers[1].draining = true;
+        assert_eq!(says(&all).0, WhyKind::Next);
+        all.workers[1].draining = false;
+        all.workers[1].seen_at = NOW.minus_ms(all.claim_ms + 1);
         assert_eq!(says(&all).0, WhyKind::Next);
     }
 

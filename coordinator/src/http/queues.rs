@@ -186,6 +186,7 @@ pub(super) async fn why(api: Arc<Api>, call: Call) -> Answered {
         sharing,
         ahead,
         workers,
+        claim_ms: decide::claim_ms(api.lease_length.current_ms()),
         dependencies,
     };
     json(&decide::why(&standing, api.clock.now()))

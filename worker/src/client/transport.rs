@@ -107,6 +107,11 @@ impl Client {
         self.home.as_deref().unwrap_or(&self.base).as_str().trim_end_matches('/')
     }
 
+    /// Whether its coordinator is whichever process serves a home: that may end, and the next one takes over.
+    pub fn is_of_home(&self) -> bool {
+        self.home.is_some()
+    }
+
     /// The address for people; of a home its folder.
     pub(super) fn place(&self) -> String {
         let lock_file = self.home.as_deref().and_then(lock_file_of);

@@ -7,7 +7,10 @@
 //! others serves within a moment and all continue. Invariant: only the holder of the lock serves, so the home's
 //! database has one coordinator at a time.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use docket_worker::client::{Client, home_address};
 use tokio::{sync::watch, task::JoinHandle};
@@ -57,8 +60,6 @@ struct Membership {
     args: ServerArgs,
     command: OwnerCommand,
     role: watch::Sender<MemberRole>,
-    /// Whether this process would serve the same store as the owner that it joined.
-    may_take_over: bool,
     /// Whether taking over has failed before: that is logged once.
     has_failed: bool,
     client: Client,
@@ -68,7 +69,7 @@ impl HomeMember {
     /// Joins the home of `cx`: serves it where no other process does.
     ///
     /// # Errors
-    /// The home cannot be served, or its owner does not answer.
+    /// The home cannot be served, its owner does not answer, or the owner serves another store.
     pub(crate) async fn join(cx: &Context, args: ServerArgs, command: OwnerCommand) -> Outcome<Self> {
         let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
             Failure::new(Exit::Usage, "the home's path cannot be written as an address; use another --home")
@@ -77,17 +78,15 @@ impl HomeMember {
         let mut cx = cx.clone();
         serve::lay_over(&mut cx, &args)?;
         let (served, first) = enter(&mut cx, &args, command).await?;
-        let may_take_over = match &first {
-            MemberRole::Serves { .. } => true,
-            MemberRole::Joined(owner) => owner.store == Some(serve::store_mark(&cx)),
-        };
+        if let MemberRole::Joined(owner) = &first {
+            check_same_store(cx.home.path(), owner, &serve::store_mark(&cx))?;
+        }
         if served.is_some() {
             worker_registry::release_dead_workers(&cx.home, &client).await;
         }
         let (sender, role) = watch::channel(first);
         let leave = CancellationToken::new();
-        let membership =
-            Membership { cx, args, command, role: sender, may_take_over, has_failed: false, client };
+        let membership = Membership { cx, args, command, role: sender, has_failed: false, client };
         let background = tokio::spawn(membership.keep(served, leave.clone()));
         Ok(Self { address, role, leave, background })
     }
@@ -127,9 +126,6 @@ impl Membership {
 
     /// Waits for the lock, and serves. `None`: it could not serve, and tries again.
     async fn take_over(&mut self) -> Option<Served> {
-        if !self.may_take_over {
-            return std::future::pending().await;
-        }
         let lock = self.lock_when_free().await;
         match Served::start_with(&mut self.cx, &self.args, self.command, lock).await {
             Ok(served) => {
@@ -168,6 +164,24 @@ fn role_of(served: &Served) -> MemberRole {
     MemberRole::Serves { address: served.address().to_owned(), tls_address: served.tls_address() }
 }
 
+/// Refuses to work for an owner that serves another store: this process would work on that backlog, and could never
+/// take over.
+fn check_same_store(home: &Path, owner: &Owner, mark: &str) -> Outcome<()> {
+    let serves = match &owner.store {
+        Some(store) if store == mark => return Ok(()),
+        Some(_) => "another store than this process was told to use",
+        None => "a store that it does not name",
+    };
+    let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
+    let message = format!(
+        "`{command}` (process {}) serves {} from {serves}; end it, give both the same store (--store, DATABASE_URL or \
+         `server.store` of docket.toml), or name another home with --home",
+        owner.pid,
+        home.display()
+    );
+    Err(Failure::new(Exit::Refused, message))
+}
+
 /// Serves the home, or finds who does.
 async fn enter(
     cx: &mut Context,
@@ -192,5 +206,29 @@ async fn enter(
             return Err(serve::owned_by_another(cx)?);
         }
         tokio::time::sleep(TRY_LOCK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_of_another_store_or_of_an_unnamed_one_is_not_joined() {
+        let owner = |store: Option<&str>| Owner {
+            pid: 42,
+            version: String::new(),
+            address: Some("http://127.0.0.1:1".to_owned()),
+            command: Some(OwnerCommand::Run),
+            store: store.map(str::to_owned),
+        };
+        let check = |store| check_same_store(Path::new("/home"), &owner(store), "this store");
+        check(Some("this store")).expect("the same store");
+        for (store, says) in [(Some("that store"), "another store"), (None, "does not name")] {
+            let refused = check(store).expect_err("is refused");
+            let text = refused.error.to_string();
+            assert!(refused.exit == Exit::Refused && text.contains(says), "{text}");
+            assert!(text.contains("`docket run` (process 42) serves /home"), "{text}");
+        }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     home::OwnerCommand,
     home_member::{HomeMember, MemberRole},
     logging, ps,
-    serve::ServerArgs,
+    serve::{self, ServerArgs},
     show,
     signals::Stop,
     submit::{Asked, TaskArgs},
@@ -35,7 +35,7 @@ use crate::{
     task_checks::check_own_worker,
     worker_faults,
 };
-use watch::{WatchEnd, Workers, left, watch};
+use watch::{WatchEnd, Workers, kept, left, watch};
 
 /// How long the worker may take to end after its only run has.
 const WORKER_END: Duration = Duration::from_secs(10);
@@ -49,8 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
 terminal only, for `| git apply` would take it for done; `docket diff` shows it.
 
-Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home. The
-task of a run that was killed is continued alike.
+Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home.
+`docket up` also continues the task of a run that was killed.
 
 Any number of runs share a home, also with a `docket up`: one of the processes serves it, and
 another takes over when that one ends. A model's provider that does not answer is waited for.
@@ -144,10 +144,13 @@ async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome
     let patient = client.with_patience(PATIENCE);
     let follower = Follower { cx, args, stop, watching: client, finishing: patient.clone() };
     let job = supervise::Job::of_home(member.address(), token, "run".to_owned());
-    let incarnation = job.incarnation();
+    // Before the worker's first request, which says more of it and must come last.
+    tokio::select! {
+        claimed = claim_queue(cx, &patient, job.incarnation()) => claimed?,
+        () = stop.drain.cancelled() => return Err(Failure::new(Exit::Failed, serve::STOPPED_EARLY)),
+    }
     let mut worker = Box::pin(supervise::start(cx, job, stop)?.fuse());
     let mut work = Box::pin(async {
-        claim_queue(cx, &patient, incarnation).await?;
         let submitted = args.submit(cx, &patient, asked, Some(QueueName::of_one(id)), id).await?;
         // A task with the same key is another process's to work on.
         if submitted != id {
@@ -217,6 +220,7 @@ impl Follower<'_> {
         match watch(self.cx, &self.watching, id, stopped, workers).await? {
             WatchEnd::Rested(task) => finish(self.cx, &self.finishing, self.args, &task, workers).await,
             WatchEnd::Stopped(task) => Err(Failure::new(Exit::Failed, left(&task, workers))),
+            WatchEnd::StoppedUnserved => Err(Failure::new(Exit::Failed, kept(id))),
         }
     }
 }

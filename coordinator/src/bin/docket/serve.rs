@@ -1,6 +1,6 @@
 //! `docket serve`: a coordinator alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use docket_coordinator::{
     archive::ArchiveDies,
@@ -21,6 +21,9 @@ use crate::{
     telemetry::Telemetry,
     worker_registry,
 };
+
+/// What a person is told who ends a process before it serves.
+pub(crate) const STOPPED_EARLY: &str = "stopped before it served; nothing was started";
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -143,7 +146,7 @@ pub(crate) async fn start_unless_stopped(
     tokio::select! {
         served = Box::pin(Served::start(cx, args, command)) => served.map(Some),
         () = stop.drain.cancelled() => {
-            display::note("asked to end before it served: nothing was begun");
+            display::note(STOPPED_EARLY);
             Ok(None)
         }
     }
@@ -163,9 +166,29 @@ pub(crate) fn lay_over(cx: &mut Context, args: &ServerArgs) -> Outcome<()> {
 
 /// Tells whether two processes would serve the same store. A hash, for the address may hold a password.
 pub(crate) fn store_mark(cx: &Context) -> String {
-    let database = || format!("sqlite:{}", cx.home.database().display());
-    let store = cx.config.store.clone().unwrap_or_else(database);
-    BlobHash::of(store.as_bytes()).to_string()
+    mark_of(cx.config.store.as_deref(), &cx.home.database())
+}
+
+/// The mark of a store, or of the home's own database where none is named. A database file has one mark, by whichever
+/// path it is named.
+fn mark_of(store: Option<&str>, database: &Path) -> String {
+    let file = match store {
+        None => Some(database),
+        Some(address) => address.strip_prefix("sqlite:").map(|path| Path::new(path.trim_start_matches("//"))),
+    };
+    match (file, store) {
+        (Some(file), _) => {
+            BlobHash::of(format!("sqlite:{}", canonical(file).display()).as_bytes()).to_string()
+        }
+        (None, store) => BlobHash::of(store.unwrap_or_default().as_bytes()).to_string(),
+    }
+}
+
+/// The path without links, also where the file itself is not there yet.
+fn canonical(file: &Path) -> PathBuf {
+    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let in_folder = || Some(std::fs::canonicalize(whole.parent()?).ok()?.join(whole.file_name()?));
+    std::fs::canonicalize(&whole).ok().or_else(in_folder).unwrap_or(whole)
 }
 
 /// Takes the home's lock, or says who has it.
@@ -238,4 +261,26 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         () = stop.now.cancelled() => {}
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_is_of_the_database_and_not_of_the_path_that_names_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = folder.path().join("home");
+        std::fs::create_dir(&home).expect("makes");
+        std::os::unix::fs::symlink(&home, folder.path().join("link")).expect("links");
+        let named = format!("sqlite:{}", folder.path().join("link/docket.db").display());
+        let of_home = || mark_of(None, &home.join("docket.db"));
+        for _ in 0..2 {
+            assert_eq!(mark_of(Some(&named), Path::new("elsewhere.db")), of_home());
+            // The same once the file is there.
+            std::fs::write(home.join("docket.db"), "").expect("writes");
+        }
+        assert_ne!(mark_of(Some("postgres://db/docket"), &home.join("docket.db")), of_home());
+        assert_ne!(mark_of(None, &folder.path().join("other.db")), of_home());
+    }
 }

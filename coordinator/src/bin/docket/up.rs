@@ -48,7 +48,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let member = tokio::select! {
         member = Box::pin(HomeMember::join(&cx, args.server, OwnerCommand::Up)) => member?,
         () = stop.drain.cancelled() => {
-            display::note("asked to end before it served: nothing was begun");
+            display::note(serve::STOPPED_EARLY);
             return Ok(Exit::Ok);
         }
     };

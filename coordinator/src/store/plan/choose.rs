@@ -14,8 +14,9 @@ use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Concurrency, Flow},
-    wire::{LeaseRequest, WorkerAbout, WorkerFault},
+    wire::{LeaseRequest, WorkerFault},
 };
+use serde::Deserialize;
 use uuid::Uuid;
 
 use super::running::count_running;
@@ -39,9 +40,6 @@ const LOOKS_MAX: u32 = 8;
 /// How much further each of them sees, and how many tasks of a flow at most.
 const FURTHER: usize = 4;
 const SEEN_MAX: usize = 4096;
-
-/// How long a worker that is not heard of keeps its own queue, at least: one that waits for work asks every 20 s.
-const CLAIM_MS_MIN: u64 = 30_000;
 
 /// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
 const NEAR: usize = 2;
@@ -312,7 +310,7 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
 }
 
 /// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
-/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for a lease time ([`CLAIM_MS_MIN`]).
+/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for [`decide::claim_ms`].
 async fn claimed_queues(
     desk: &mut Desk,
     conn: &mut Conn<'_>,
@@ -322,24 +320,38 @@ async fn claimed_queues(
         return Ok(known.clone());
     }
     let mut claimed = HashSet::new();
-    let mut claim = |about: &str| -> Result<(), LoadError> {
-        let about: WorkerAbout = serde_json::from_str(about).map_err(|error| corrupt(error.to_string()))?;
-        claimed.extend(about.queues.into_iter().filter(QueueName::is_of_one));
-        Ok(())
-    };
     // Reads the whole table of workers: a row for each that was heard of lately.
     let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
-    let silence_ms = desk.leasing.lease_ms.max(CLAIM_MS_MIN);
+    let silence_ms = decide::claim_ms(desk.leasing.lease_ms);
     let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
     for mut row in conn.rows(sql, vec![Arg::Int(since)]).await? {
-        claim(&row.text(0)?)?;
+        claimed.extend(read_claims(&row.text(0)?));
     }
     // Those that this very batch hears of.
     for about in desk.staged.workers.values().filter_map(|worker| worker.about.as_deref()) {
-        claim(about)?;
+        claimed.extend(read_claims(about));
     }
     desk.leasing.claimed = Some(claimed.clone());
     Ok(claimed)
+}
+
+/// The part of a worker's `about` that a claim needs; whatever else it says may be of another version of docket.
+#[derive(Deserialize)]
+struct ClaimingWorker {
+    #[serde(default)]
+    queues: Vec<QueueName>,
+}
+
+/// The queues of one task that a worker names. A row that cannot be read claims nothing: one worker's row must not
+/// keep all others from their work.
+fn read_claims(about: &str) -> Vec<QueueName> {
+    match serde_json::from_str::<ClaimingWorker>(about) {
+        Ok(worker) => worker.queues.into_iter().filter(QueueName::is_of_one).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "what a worker says of itself cannot be read; it claims no queue");
+            Vec::new()
+        }
+    }
 }
 
 /// Each flow of which there are tasks.
@@ -457,6 +469,16 @@ mod tests {
     use docket_schema::migrations;
 
     use super::*;
+
+    #[test]
+    fn unreadable_worker_row_claims_nothing_and_the_rest_of_a_row_does_not_matter() {
+        let own = QueueName::of_one(TaskId(Uuid::from_u128(1)));
+        let about = format!(r#"{{"queues":["{own}","default"],"faults":[{{"kind":"of a later version"}}]}}"#);
+        assert_eq!(read_claims(&about), [own]);
+        for unreadable in ["", "[]]", r#"{"queues":["not a name"]}"#] {
+            assert!(read_claims(unreadable).is_empty(), "{unreadable}");
+        }
+    }
 
     #[test]
     fn sqlite_steps_from_flow_to_flow() {

@@ -45,6 +45,8 @@ pub(super) enum WatchEnd {
     Rested(Box<TaskRecord>),
     /// The person stopped it first.
     Stopped(Box<TaskRecord>),
+    /// The person stopped it while no process served the home: how the task is cannot be asked.
+    StoppedUnserved,
 }
 
 /// Follows the task's runs until it has ended or waits for a person, or until `stopped`.
@@ -67,14 +69,18 @@ pub(super) async fn watch(
     };
     tokio::select! {
         rested = watch.until_rest() => Ok(WatchEnd::Rested(Box::new(rested?))),
-        () = stopped => {
-            let task = client.task(id).await?.task;
-            // It may have ended in the same moment.
-            Ok(match task.state.is_ended() {
-                true => WatchEnd::Rested(Box::new(task)),
-                false => WatchEnd::Stopped(Box::new(task)),
-            })
-        }
+        () = stopped => end_stopped(client, id).await,
+    }
+}
+
+/// How a watch ends that the person stopped.
+async fn end_stopped(client: &Client, id: TaskId) -> Outcome<WatchEnd> {
+    match client.task(id).await {
+        // It may have ended in the same moment.
+        Ok(view) if view.task.state.is_ended() => Ok(WatchEnd::Rested(Box::new(view.task))),
+        Ok(view) => Ok(WatchEnd::Stopped(Box::new(view.task))),
+        Err(error) if client.is_of_home() && error.is_retryable() => Ok(WatchEnd::StoppedUnserved),
+        Err(error) => Err(Failure::from(error)),
     }
 }
 
@@ -131,7 +137,7 @@ impl Watch<'_> {
         loop {
             match self.client.task(self.id).await {
                 Ok(view) => return Ok(view.task),
-                Err(error) if self.workers == Workers::Own && error.is_retryable() => {
+                Err(error) if self.client.is_of_home() && error.is_retryable() => {
                     self.progress.say("the coordinator of this home does not answer; waiting for it");
                     tokio::time::sleep(ASK_AGAIN).await;
                 }
@@ -148,7 +154,7 @@ impl Watch<'_> {
             let event = match event {
                 Ok(event) => event,
                 // Its events are shown from here on once a coordinator answers.
-                Err(error) if self.workers == Workers::Own && error.is_retryable() => {
+                Err(error) if self.client.is_of_home() && error.is_retryable() => {
                     shown.rests = true;
                     break;
                 }
@@ -247,14 +253,20 @@ fn waiting_for(task: &TaskRecord) -> String {
     }
 }
 
+/// What a person is told who stops the watching of a task of this home.
+pub(super) fn kept(task: TaskId) -> String {
+    let id = task.short();
+    format!(
+        "stopped; task {id} keeps what was done: `docket up` continues it, at once where one works in this home \
+         (`docket cancel {id}` ends it)"
+    )
+}
+
 /// Where a task is that is not watched to its end, and how it continues.
 pub(super) fn left(task: &TaskRecord, workers: Workers) -> String {
     let id = task.id.short();
     match (workers, task.state) {
-        (Workers::Own, _) => format!(
-            "stopped; task {id} keeps what was done: `docket up` continues it, at once where one works in this home \
-             (`docket cancel {id}` ends it)"
-        ),
+        (Workers::Own, _) => kept(task.id),
         (Workers::Elsewhere, TaskState::Running) => format!(
             "task {id} is running and goes on; `docket follow {id}` watches it again, `docket cancel {id}` ends it"
         ),
@@ -263,5 +275,26 @@ pub(super) fn left(task: &TaskRecord, workers: Workers) -> String {
              `docket cancel {id}` ends it",
             task.spec.queue
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_worker::{client::home_address, secret::Secret};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn watch_that_is_stopped_while_no_process_serves_the_home_says_that_the_task_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = home_address(&folder.path().join("docket.lock")).expect("an address");
+        let token = || Secret::new("dkt_test").expect("a token");
+        let id = TaskId(docket_coordinator::clock::new_id());
+        let client = Client::new(&address, token()).expect("a client");
+        assert!(matches!(end_stopped(&client, id).await, Ok(WatchEnd::StoppedUnserved)));
+        assert!(kept(id).contains("keeps what was done"));
+        // A coordinator elsewhere that does not answer is an error: its tasks are not this home's to continue.
+        let elsewhere = Client::new("http://127.0.0.1:1", token()).expect("a client");
+        assert!(end_stopped(&elsewhere, id).await.is_err());
     }
 }
