@@ -391,10 +391,8 @@ mod tests {
     fn base_with_unsorted_submodules_cannot_be_read() {
         let read = |paths: &[&str]| {
             let blob = BlobRef::of(b"");
-            let submodules: Vec<_> = paths
-                .iter()
-                .map(|path| serde_json::json!({ "path": path, "commit": "c" }))
-                .collect();
+            let submodules: Vec<_> =
+                paths.iter().map(|path| serde_json::json!({ "path": path, "commit": "c" })).collect();
             serde_json::from_value::<GitBase>(serde_json::json!({
                 "commit": "c", "pack": [], "pack_index": blob, "index": blob, "source": "s",
                 "submodules": submodules,

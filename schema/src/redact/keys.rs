@@ -41,11 +41,8 @@ const PLACEHOLDERS: [&str; 24] = [
 pub fn is_secret_key(key: &str, is_local: bool) -> bool {
     let key = key.trim();
     // Every other sign is part of the key: without them, a key of special characters would look like an empty word.
-    let plain: String = key
-        .chars()
-        .filter(|c| !matches!(c, '_' | '-' | ' '))
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
+    let plain: String =
+        key.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
     let word = plain.strip_prefix("sk").unwrap_or(&plain);
     let is_placeholder = PLACEHOLDERS.contains(&word) || PLACEHOLDERS.contains(&plain.as_str());
     let lower = key.to_ascii_lowercase();
@@ -83,7 +80,16 @@ mod tests {
         ] {
             assert!(!is_secret_key(key, false), "{key}");
         }
-        for key in ["sk-ant-3f9c01ab77e2", "hunter2222", "sk-of-this-worker", "dkx-local-key-1", "!@#$%^&*()_+", "none!@#$%^&*()", "sk-!!!!!!!!!!!?", "--------_-----"] {
+        for key in [
+            "sk-ant-3f9c01ab77e2",
+            "hunter2222",
+            "sk-of-this-worker",
+            "dkx-local-key-1",
+            "!@#$%^&*()_+",
+            "none!@#$%^&*()",
+            "sk-!!!!!!!!!!!?",
+            "--------_-----",
+        ] {
             assert!(is_secret_key(key, false), "{key}");
         }
     }
