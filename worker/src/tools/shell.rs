@@ -2,6 +2,7 @@
 //! protect nothing: that is the sandbox's part.
 
 mod accounted;
+mod arithmetic;
 mod lookup;
 mod parse;
 mod wrap;

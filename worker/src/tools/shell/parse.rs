@@ -10,6 +10,7 @@ use tree_sitter::Node;
 use super::{
     Simple,
     accounted::account,
+    arithmetic::Arithmetic,
     lookup,
     wrap::{is_shell, lines_of, printed},
 };
@@ -23,18 +24,21 @@ const DEPTH_MAX: usize = 4;
 pub(crate) struct Script {
     /// Its commands, an outer one before those within it.
     pub(crate) commands: Vec<Simple>,
-    /// All of it could be read, to the last byte.
+    /// All of it could be read, to the last byte, and what bash evaluates is made of numbers.
     pub(crate) is_whole: bool,
     /// It sets what decides which programs run, or what they obey.
     changes_lookup: bool,
+    /// What bash evaluates.
+    arithmetic: Arithmetic,
 }
 
 /// Reads a line.
 pub(crate) fn script(line: &str) -> Script {
-    let mut out = Script { commands: Vec::new(), is_whole: true, changes_lookup: false };
+    let mut out = Script { is_whole: true, ..Script::default() };
     read(line, 0, &mut out);
     // Also those written before: a function or a loop may run later.
     out.commands.iter_mut().for_each(|command| command.is_dark |= out.changes_lookup);
+    out.is_whole &= out.arithmetic.is_known();
     out
 }
 
@@ -54,6 +58,7 @@ fn read(line: &str, depth: usize, out: &mut Script) {
     loop {
         let node = cursor.node();
         out.changes_lookup |= lookup::sets_obeyed(node, line);
+        out.arithmetic.add(node, line);
         node_of(node, line, out);
         if cursor.goto_first_child() {
             continue;
@@ -214,7 +219,7 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
 }
 
 /// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
-fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
+pub(super) fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
     let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
     let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
     let Some(outer) = outer else { return Vec::new() };
@@ -259,7 +264,7 @@ fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
 }
 
 /// A word as the program gets it, but for what the shell would put in.
-fn word(node: Node<'_>, line: &str) -> String {
+pub(super) fn word(node: Node<'_>, line: &str) -> String {
     let text = source(node, line);
     match node.kind() {
         "command_name" | "concatenation" => {
