@@ -130,15 +130,24 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
                     "file_redirect" => command.writes_to.extend(written(child, line)),
                     "herestring_redirect" => reads(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
-                    _ => {
+                    kind => {
                         // Decoded by bash, and not here.
                         command.is_dark |= has_ansi_escape(child, line);
+                        // An assignment stays one, and in brackets the words are no arguments.
+                        let is_argument = kind != "variable_assignment" && node.kind() != "test_command";
+                        if is_argument && is_expanded(source(child, line)) {
+                            command.expands_at.get_or_insert(command.words.len());
+                        }
                         command.words.push(word(child, line));
                     }
                 }
             }
-            command.words.extend(behind_redirects(node, line));
-            command.is_dark |= command.words.first().is_some_and(|word| is_braced(word));
+            let behind = behind_redirects(node, line);
+            if behind.iter().any(|word| is_expanded(word)) {
+                command.expands_at.get_or_insert(command.words.len());
+            }
+            command.words.extend(behind);
+            command.is_dark |= command.words_before_expansion().is_some_and(|words| words.is_empty());
             fed(node, line, &mut command);
             out.commands.push(command);
         }
@@ -240,7 +249,30 @@ fn has_ansi_escape(word: Node<'_>, line: &str) -> bool {
     is(word) || word.children(&mut children).any(is)
 }
 
-/// Whether bash would make several words of it, so that the program is another one.
+/// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
+fn is_expanded(word: &str) -> bool {
+    let (mut is_single, mut is_double) = (false, false);
+    let mut chars = word.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' if !is_double => is_single = !is_single,
+            _ if is_single => {}
+            '\\' => drop(chars.next()),
+            '"' => is_double = !is_double,
+            '`' => return true,
+            '$' if chars.peek().is_some_and(|c| c.is_ascii_alphanumeric() || "_({[@*#?$!-".contains(*c)) => {
+                return true;
+            }
+            '*' | '?' | '[' if !is_double => return true,
+            '{' if !is_double && is_braced(word) => return true,
+            _ => {}
+        }
+    }
+    // A process substitution is the name of a pipe.
+    word.starts_with("<(") || word.starts_with(">(")
+}
+
+/// Whether bash may make several words of it.
 fn is_braced(word: &str) -> bool {
     let inner = word.split_once('{').map(|(_, rest)| rest);
     inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
