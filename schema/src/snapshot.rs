@@ -148,8 +148,17 @@ pub struct GitBase {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<BlobRef>,
     /// The commit's submodules in byte order of their paths, those in submodules included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "sorted_submodules")]
     pub submodules: Vec<Submodule>,
+}
+
+/// Refuses submodules in another order: they are searched by path, and one that is not found would be delivered as files.
+fn sorted_submodules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Submodule>, D::Error> {
+    let submodules = Vec::<Submodule>::deserialize(from)?;
+    if submodules.is_sorted_by(|a, b| a.path < b.path) {
+        return Ok(submodules);
+    }
+    Err(D::Error::custom("submodules must be in byte order of their paths, each once"))
 }
 
 /// A submodule of a base: another repository's commit, which a result of the task never changes.
@@ -377,6 +386,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn base_with_unsorted_submodules_cannot_be_read() {
+        let read = |paths: &[&str]| {
+            let blob = BlobRef::of(b"");
+            let submodules: Vec<_> =
+                paths.iter().map(|path| serde_json::json!({ "path": path, "commit": "c" })).collect();
+            serde_json::from_value::<GitBase>(serde_json::json!({
+                "commit": "c", "pack": [], "pack_index": blob, "index": blob, "source": "s",
+                "submodules": submodules,
+            }))
+        };
+        assert_eq!(read(&["a", "a/b", "b"]).expect("sorted").submodules.len(), 3);
+        for paths in [["b", "a"], ["a", "a"]] {
+            let error = read(&paths).expect_err("unsorted").to_string();
+            assert!(error.contains("submodules must be in byte order"), "{error}");
+        }
+    }
 
     fn file(content: &[u8], mode: u32) -> Entry {
         Entry { kind: EntryKind::File, mode, size: content.len() as u64, hash: BlobHash::of(content) }

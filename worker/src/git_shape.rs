@@ -110,10 +110,24 @@ pub(crate) fn is_spelled(name: &[u8], spelling: &str) -> bool {
     ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes()) || (!name.is_ascii() && is_hfs(name, spelling))
 }
 
+/// A name in the form by which names are compared that some file system takes for one: without what HFS+ or NTFS leaves
+/// out, and with case folded.
+pub(crate) fn fold_name(name: &[u8]) -> Vec<u8> {
+    let name = ntfs_name(name);
+    let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase() };
+    // Through capitals, which makes one of more letters than small ones do.
+    let seen = text.chars().filter(|c| !is_unseen(*c));
+    seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>().into_bytes()
+}
+
+/// Whether HFS+ leaves a character out of names.
+const fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
 fn is_hfs(name: &[u8], spelling: &str) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return false };
-    let unseen = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    name.chars().filter(|c| !unseen(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
+    name.chars().filter(|c| !is_unseen(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
 }
 
 /// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's

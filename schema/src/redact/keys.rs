@@ -7,7 +7,8 @@ pub const KEY_BYTES_MIN: usize = 8;
 /// Providers' own keys are at least this long, in bytes. A shorter one that only servers of this machine get is a word.
 pub const PROVIDER_KEY_BYTES_MIN: usize = 20;
 
-/// What servers and their manuals name for a key that is not looked at. Compared without regard to case, `_` and `-`.
+/// What servers and their manuals name for a key that is not looked at. Compared without regard to case, `_`, `-` and
+/// spaces.
 const PLACEHOLDERS: [&str; 24] = [
     "ollama",
     "none",
@@ -39,11 +40,13 @@ const PLACEHOLDERS: [&str; 24] = [
 /// machine get it.
 pub fn is_secret_key(key: &str, is_local: bool) -> bool {
     let key = key.trim();
+    // Every other sign is part of the key: without them, a key of special characters would look like an empty word.
     let plain: String =
-        key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+        key.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
     let word = plain.strip_prefix("sk").unwrap_or(&plain);
     let is_placeholder = PLACEHOLDERS.contains(&word) || PLACEHOLDERS.contains(&plain.as_str());
-    let mut characters = word.chars();
+    let lower = key.to_ascii_lowercase();
+    let mut characters = lower.strip_prefix("sk-").unwrap_or(&lower).chars();
     let first = characters.next();
     let is_one_character = characters.all(|c| Some(c) == first);
     let is_short = key.len() < KEY_BYTES_MIN || (is_local && key.len() < PROVIDER_KEY_BYTES_MIN);
@@ -72,10 +75,21 @@ mod tests {
             "xxxxxxxxxxxx",
             " placeholder\n",
             "NOT_REQUIRED",
+            "no api key",
+            "------------",
         ] {
             assert!(!is_secret_key(key, false), "{key}");
         }
-        for key in ["sk-ant-3f9c01ab77e2", "hunter2222", "sk-of-this-worker", "dkx-local-key-1"] {
+        for key in [
+            "sk-ant-3f9c01ab77e2",
+            "hunter2222",
+            "sk-of-this-worker",
+            "dkx-local-key-1",
+            "!@#$%^&*()_+",
+            "none!@#$%^&*()",
+            "sk-!!!!!!!!!!!?",
+            "--------_-----",
+        ] {
             assert!(is_secret_key(key, false), "{key}");
         }
     }

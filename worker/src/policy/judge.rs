@@ -8,7 +8,7 @@ use docket_schema::{
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
-    pattern::{is_like, speaks_of},
+    pattern::{is_like, may_speak_of, speaks_of},
     unit::{Unit, units_by},
 };
 use crate::tools::{self, Label};
@@ -58,7 +58,10 @@ pub fn judge(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Judgement {
         reason: String::new(),
         about: String::new(),
     };
-    let units = units_by(tool, reach);
+    let mut units = units_by(tool, reach);
+    for unit in &mut units {
+        unit.is_dark |= policies.iter().flat_map(|policy| &policy.rules).any(|rule| may_restrict(rule, unit));
+    }
     for policy in policies {
         for unit in &units {
             let (ruling, rule) = ruled(policy, unit, &tool.name);
@@ -96,6 +99,13 @@ pub(super) fn speaks(rule: &Rule, unit: &Unit, tool: &str) -> bool {
         && by_command(rule, unit)
         && by_path(rule, unit)
         && (rule.labels.is_empty() || unit.labels.iter().any(|label| rule.labels.contains(&name_of(*label))))
+}
+
+/// Whether a rule that refuses or asks may speak of what bash makes of a command's arguments: `git {push,origin}`. Then no
+/// rule that allows the command as it is written can be relied on.
+fn may_restrict(rule: &Rule, unit: &Unit) -> bool {
+    let may_speak = |before: &Vec<String>| rule.commands.iter().any(|pattern| may_speak_of(pattern, before));
+    rule.verdict != Ruling::Allow && unit.before_expansion.iter().any(may_speak)
 }
 
 fn by_command(rule: &Rule, unit: &Unit) -> bool {

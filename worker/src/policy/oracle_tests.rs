@@ -125,7 +125,7 @@ fn holds(stage: &Stage, line: &str) -> Result<BTreeSet<String>, String> {
 }
 
 /// Each runs something that is hard to see.
-const HIDDEN: [&str; 40] = [
+const HIDDEN: [&str; 83] = [
     "p0 <<EOF\n`git push`\nEOF",
     "p0 <<EOF\nsome `code` and \\`not\\` and `git push`\nEOF",
     "p0 <<EOF\n$x `git push` $y\nEOF",
@@ -166,6 +166,49 @@ const HIDDEN: [&str; 40] = [
     "p0 > >(git push); p1",
     "[ -n \"$(git push)\" ] || p0",
     "case x in x) p0;; esac; ((1)) && git push",
+    "echo ${x['$(git push)']}",
+    "a=\"x[\\$(git push)]\"; echo $((a))",
+    "a=x\\[\\$\\(git\\ push\\)\\]; echo $((a))",
+    "read a <<< 'x[$(git push)]'; echo $((a))",
+    "set -- 'x[$(git push)]'; echo $(($1))",
+    "a='x[$'; b='(git push)]'; c=$a$b; echo $((c))",
+    "for a in 'x[$(git push)]'; do echo $((a)); done",
+    "a='x[$(git push)]'; ((a)); p0",
+    "a='x[$(git push)]'; let a+1; p0",
+    "a='x[$(git push)]'; [[ $a -eq 0 ]]",
+    "a='x[$(git push)]'; [[ 1 -gt a ]]",
+    "a='x[$(git push)]'; echo ${b[a]}",
+    "a='x[$(git push)]'; b[a]=1; p0",
+    "a='x[$(git push)]'; b=([a]=1); p0",
+    "b=text; a='x[$(git push)]'; echo ${b:a}",
+    "b=text; a='x[$(git push)]'; echo ${b:0:a}",
+    "a='x[$(git push)]'; echo $[a]",
+    "a='x[$(git push)]'; for ((i=a; i<1; i++)); do p0; done",
+    "a='x[$(git push)]'; echo ${!a}",
+    "a='$(git push)'; echo ${a@P}",
+    "a='x[$(git push)]'; test -v \"$a\"",
+    "a='x[$(git push)]'; [ -v \"$a\" ]",
+    "a='x[$(git push)]'; [[ -v $a ]]",
+    "a=-v; b='x[$(git push)]'; test $a \"$b\"",
+    "a='-v x[$(git)]'; [ $a ]",
+    "a='x[$(git push)]'; printf -v \"$a\" 1",
+    "a='-vx[$(git push)]'; printf \"$a\" 1",
+    "a='x[$(git push)]'; read \"$a\" <<< 1",
+    "x=(1); a='x[$(git push)]'; unset \"$a\"",
+    "declare -i z; z=\"a[\\$(git push)]\"",
+    "declare -i z=\"a[\\$(git push)]\"",
+    "typeset -i z; z='a[$(git push)]'",
+    "readonly -i z='a[$(git push)]'; p0",
+    "f() { local -i z; z='a[$(git push)]'; }; f",
+    "declare -n r=a; a=0; r='x[$(git push)]'; echo $((a))",
+    "declare -a 'a=($(git push))'",
+    "a=0; read a <<< 'x[$(git push)]'; echo $((a))",
+    "a=0; read -ra a <<< 'x[$(git)]'; echo $((a))",
+    "a=0; printf -v a %s 'x[$(git push)]'; echo $((a))",
+    "(a=0); export a='x[$(git push)]'; bash -c 'echo $((a))'",
+    "x5='y[$(git push)]'; a=5; echo $((x$a))",
+    "_=0; : 'x[$(git push)]'; echo $((_))",
+    ": ${a:='x[$(git push)]'}; echo $((a)); false && a=0",
 ];
 
 #[test]
@@ -173,7 +216,9 @@ fn what_is_hard_to_see_is_on_no_list() {
     let stage = Stage::new();
     let mut ran = BTreeSet::new();
     for line in HIDDEN {
-        ran.extend(holds(&stage, line).unwrap_or_else(|fault| panic!("{fault}")));
+        let programs = holds(&stage, line).unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(!programs.is_empty(), "{line:?} runs nothing");
+        ran.extend(programs);
     }
     // The lines do what they are here for.
     assert!(ran.contains("git") && ran.contains("local-p0"), "{ran:?}");
@@ -201,6 +246,16 @@ fn everyday_lines_are_on_a_list_that_has_their_commands() {
         "p0 \"foo$\" 'bar$'",
         "p0 s/a/b/g a=b --c=d {} {a,b}",
         "p0 - <<'A'\nprint(`1`)\nA\n",
+        "p0 $((2*3)); i=0; i=$((i+1)); p1 $i",
+        "for i in 1 2 3; do p0 $((i * 2 + 0x1f)); done",
+        "for ((i=0; i<2; i++)); do p0 $i; done",
+        "n=3; while ((n > 0)); do p0 ${n}; ((n--)); done",
+        "i=1; [[ $i -eq 1 ]] && p0",
+        "[[ -n $x || $? -eq 0 ]] && p0",
+        "a=(x y); i=1; p0 ${a[i]} ${a[0]} ${a[@]} ${#a[@]} ${!a[@]}",
+        "b=text; p0 ${b:1:2} ${b: -1} ${#b}",
+        "p0; [ $? -eq 0 ] && [ \"$x\" = \"\" ] && [ ! -f \"$y\" ] && test -d . && p1",
+        "printf '%s\\n' \"$x\"; read -r l <<< text; p0",
     ] {
         let ran = stage.run(line);
         assert!(!ran.is_empty(), "{line:?} runs nothing");
@@ -212,7 +267,7 @@ fn everyday_lines_are_on_a_list_that_has_their_commands() {
 }
 
 /// Parts of lines as people write them. Nothing in them loops for ever, and nothing leaves the folder.
-const PARTS: [&str; 60] = [
+const PARTS: [&str; 83] = [
     "p0 a",
     "git push",
     "p1 'q r' \"s t\"",
@@ -273,6 +328,29 @@ const PARTS: [&str; 60] = [
     "p0 $\"loc\"",
     "p0 \"\\$(git)\"",
     "p0 '$(git)'",
+    "p0 $((a))",
+    "((a))",
+    "a=1",
+    "a='x[$(git)]'",
+    "read a <<< 'x[$(git)]'",
+    "b=$a",
+    "echo ${b[a]}",
+    "[[ $a -eq 0 ]]",
+    "echo ${x:a}",
+    "let a+=1",
+    "declare -i a",
+    "a+='[$(git)]'",
+    "for a in 1 2; do p0 $((a+1)); done",
+    "set -- 'x[$(git)]'",
+    "p0 $(($1))",
+    "test -v $a",
+    "declare -n b=a",
+    "echo ${!a}",
+    "[ $b $a ]",
+    "b[a]=1",
+    "echo ${a@P}",
+    "a=([$b]=1)",
+    "export a='x[$(git)]'; bash -c '((a))'",
 ];
 
 const JOINTS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];

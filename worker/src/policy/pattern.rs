@@ -12,6 +12,16 @@ pub(super) fn speaks_of(pattern: &str, words: &[String]) -> bool {
     fits && wanted.iter().zip(words).all(|(wanted, word)| is_like(wanted, word))
 }
 
+/// Whether `pattern` may say what words come to that begin with `before` and go on with any others, or none.
+pub(super) fn may_speak_of(pattern: &str, before: &[String]) -> bool {
+    let wanted: Vec<&str> = pattern.split_whitespace().collect();
+    let (wanted, is_open) = match wanted.split_last() {
+        Some((&"*", before)) => (before, true),
+        Some(_) | None => (wanted.as_slice(), false),
+    };
+    before.iter().enumerate().all(|(at, word)| wanted.get(at).map_or(is_open, |wanted| is_like(wanted, word)))
+}
+
 /// Greedy, with one place to go back to: linear but for that.
 pub(crate) fn is_like(pattern: &str, word: &str) -> bool {
     let (pattern, word) = (pattern.as_bytes(), word.as_bytes());

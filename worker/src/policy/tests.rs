@@ -290,6 +290,49 @@ commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "s
     }
 }
 
+/// Bash may make of an argument what another rule refuses.
+#[test]
+fn arguments_that_bash_expands_are_not_allowed_past_a_rule_that_refuses_some() {
+    let rules = |verdict: &str| {
+        let text = format!(
+            "default = \"deny\"\n[[rules]]\nid = \"git\"\nverdict = \"allow\"\ncommands = [\"git *\", \"ls *\"]\n\
+             [[rules]]\nid = \"no-push\"\nverdict = \"{verdict}\"\ncommands = [\"git push *\"]\n"
+        );
+        [parse(&text).expect("a policy")]
+    };
+    for verdict in ["deny", "ask"] {
+        let policies = rules(verdict);
+        for dark in [
+            "git {push,origin}",
+            "git p?sh",
+            "git p*",
+            "git [p]ush",
+            "git $x",
+            "git $x push",
+            "git \"$x\" origin",
+            "git ${x}ush",
+            "git -C $x",
+            "git -C {.,push}",
+            "/usr/bin/git $x",
+            "git 2>&1 $x",
+            "bash -c 'git $x'",
+            "gi? push",
+        ] {
+            assert_eq!(said(&policies, &line(dark)), (Ruling::Deny, "default".to_owned()), "{dark}");
+        }
+        for seen in [
+            "git status",
+            "git add *.py",
+            "git commit -m \"$x\"",
+            "git log 'p?sh' {}",
+            "ls $x *",
+            "git -C . add $x",
+        ] {
+            assert_eq!(said(&policies, &line(seen)).0, Ruling::Allow, "{seen}");
+        }
+    }
+}
+
 #[test]
 fn a_list_of_what_may_be_done_lets_nothing_else_through() {
     let strict = [parse(STRICT).expect("a policy")];

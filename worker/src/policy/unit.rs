@@ -15,6 +15,9 @@ pub(super) struct Unit {
     pub(super) bare: Vec<String>,
     /// Once more without git's own options: `git -C a push` pushes. Empty where that is the same.
     pub(super) plain: Vec<String>,
+    /// Of a command with arguments that bash expands: the program and its arguments in front of them, as in `bare` and,
+    /// where git has options before, as in `plain`.
+    pub(super) before_expansion: Vec<Vec<String>>,
     /// The file it names or writes to, from the workspace where that is known.
     pub(super) path: Option<String>,
     /// What it does, as far as can be told.
@@ -99,7 +102,12 @@ pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
             let bare = std::iter::once(command.program().to_owned()).chain(command.args().iter().cloned());
             let bare: Vec<String> = bare.collect();
             let plain = tools::without_git_options(&bare).unwrap_or_default();
-            let unit = Unit { words: Some(command.words.clone()), bare, plain, ..Unit::default() };
+            let before_expansion = match command.words_before_expansion() {
+                Some(before) => tools::without_git_options(&before).into_iter().chain([before]).collect(),
+                None => Vec::new(),
+            };
+            let words = Some(command.words.clone());
+            let unit = Unit { words, bare, plain, before_expansion, ..Unit::default() };
             out.push(Unit { labels: labels.clone(), is_dark: is_dark(command), ..unit });
         }
         let harmless = |path: &&String| !["/dev/null", "/dev/stdout", "/dev/stderr"].contains(&path.as_str());

@@ -2,6 +2,7 @@
 //! protect nothing: that is the sandbox's part.
 
 mod accounted;
+mod arithmetic;
 mod lookup;
 mod parse;
 mod wrap;
@@ -17,6 +18,8 @@ pub(crate) struct Simple {
     pub(crate) background: bool,
     /// It carries out a line that is not to be seen here.
     pub(crate) is_dark: bool,
+    /// The first of its words that bash expands, to any words: a brace, a glob, a variable, what a command prints.
+    expands_at: Option<usize>,
     /// The line that a shell gets through a pipe, until it is read.
     input: Option<String>,
 }
@@ -35,6 +38,15 @@ impl Simple {
 
     pub(crate) fn has_word(&self, wanted: &str) -> bool {
         self.words.iter().any(|word| word == wanted)
+    }
+
+    /// The program and its arguments in front of the first that bash expands; nothing where it expands none. Empty where
+    /// the program itself, or what stands before it, is expanded.
+    pub(crate) fn words_before_expansion(&self) -> Option<Vec<String>> {
+        let at = self.expands_at?;
+        let before = at.saturating_sub(self.words.len() - self.command().len());
+        let bare = std::iter::once(self.program().to_owned()).chain(self.args().iter().cloned());
+        Some(bare.take(before).collect())
     }
 
     fn command(&self) -> &[String] {
@@ -199,6 +211,28 @@ mod tests {
         );
         let background: Vec<bool> = commands("a & b; c && d &").iter().map(|c| c.background).collect();
         assert_eq!(background, [true, false, false, true]);
+    }
+
+    #[test]
+    fn words_are_known_up_to_the_first_that_bash_expands() {
+        for (line, before) in [
+            ("git push $x", Some("git push")),
+            ("git {push,origin}", Some("git")),
+            ("git p?sh", Some("git")),
+            ("git a\"$x\"b", Some("git")),
+            ("git `x`", Some("git")),
+            ("git 2>&1 $x", Some("git")),
+            ("sudo -n git add *.py", Some("git add")),
+            ("A=$x git push [ab]", Some("git push")),
+            ("timeout {5,git} push", Some("")),
+            ("timeout $x git push", Some("")),
+            ("gi? push", Some("")),
+            ("git push '$x' \"*\" \\* {} a{b}c HEAD@{1}", None),
+            ("[ -n $x ]", None),
+        ] {
+            let found = commands(line)[0].words_before_expansion();
+            assert_eq!(found.map(|words| words.join(" ")).as_deref(), before, "{line}");
+        }
     }
 
     #[test]

@@ -8,10 +8,7 @@
 use std::{
     fs::{self, File},
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::PermissionsExt as _,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -100,7 +97,7 @@ pub async fn checkout(
     options: &WorkspaceOptions,
 ) -> Result<CheckedOut, CheckoutError> {
     let modes = |source| CheckoutError::Modes { path: dir.to_owned(), source };
-    let allowed = allowed_permissions(dir).map_err(modes)?;
+    let allowed = allowed_permissions().map_err(modes)?;
     let mut workspace = materialize(dir, base, blobs, options).await?;
     let restored = restore(&mut workspace, target, blobs).await?;
     own_objects(&workspace)
@@ -118,15 +115,14 @@ pub async fn checkout(
     })
 }
 
-/// The permissions that the umask leaves to a new folder in `dir`. The umask itself cannot be read without setting it
-/// for every thread of the process.
-fn allowed_permissions(dir: &Path) -> io::Result<u32> {
-    fs::create_dir_all(dir)?;
-    let probe = dir.join(".docket-umask");
-    fs::create_dir(&probe)?;
-    let made = fs::symlink_metadata(&probe);
-    fs::remove_dir(&probe)?;
-    Ok(made?.permissions().mode() & PERMISSION_BITS)
+/// The permissions that the umask leaves. The system call that reads the umask sets it for every thread of the process,
+/// and a probe in the folder would make it one that is not empty if the process were killed: the kernel says it here.
+fn allowed_permissions() -> io::Result<u32> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let umask = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok());
+    let umask = umask.ok_or_else(|| io::Error::other("/proc/self/status does not name the umask"))?;
+    Ok(PERMISSION_BITS & !umask)
 }
 
 /// Takes from every file and folder what `allowed` does not hold, the deepest first: a folder may become unreadable.
@@ -204,7 +200,18 @@ fn packs_folder(workspace: &Workspace) -> nix::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[test]
+    fn allowed_permissions_are_those_of_a_new_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let new = parent.path().join("new");
+        fs::create_dir(&new).unwrap();
+        let mode = fs::metadata(&new).unwrap().permissions().mode();
+        assert_eq!(allowed_permissions().unwrap(), mode & PERMISSION_BITS);
+    }
 
     #[test]
     fn what_git_obeys_is_known_at_any_depth() {

@@ -41,7 +41,7 @@ pub(super) fn is_obeyed(name: &str) -> bool {
     name.bytes().any(|b| b.is_ascii_uppercase()) || name.ends_with(SMALL)
 }
 
-/// Whether a node sets such a variable for what follows, or hides a line in one that bash evaluates.
+/// Whether a node sets such a variable for what follows.
 pub(super) fn sets_obeyed(node: Node<'_>, line: &str) -> bool {
     let text = |node: Node<'_>| line.get(node.byte_range()).unwrap_or_default();
     let named = |field: &str| node.child_by_field_name(field).map(text);
@@ -51,7 +51,7 @@ pub(super) fn sets_obeyed(node: Node<'_>, line: &str) -> bool {
             let name = name.split('[').next().unwrap_or_default();
             // In front of a command it is for that command alone, which has it among its words.
             let is_for_one = node.parent().is_some_and(|parent| parent.kind() == "command");
-            !is_for_one && (is_obeyed(name) || named("value").is_some_and(hides_line))
+            !is_for_one && is_obeyed(name)
         }
         "for_statement" | "select_statement" => named("variable").is_some_and(is_obeyed),
         // `${A:=b}` and `((A = 1))`.
@@ -71,11 +71,6 @@ pub(super) fn sets_obeyed(node: Node<'_>, line: &str) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether quoted text holds what bash would carry out where it evaluates the text as a number.
-fn hides_line(text: &str) -> bool {
-    text.contains('\'') && text.contains('[') && (text.contains("$(") || text.contains('`'))
 }
 
 /// Whether a command changes what others mean, as far as its words tell.

@@ -10,6 +10,7 @@ use tree_sitter::Node;
 use super::{
     Simple,
     accounted::account,
+    arithmetic::Arithmetic,
     lookup,
     wrap::{is_shell, lines_of, printed},
 };
@@ -23,18 +24,21 @@ const DEPTH_MAX: usize = 4;
 pub(crate) struct Script {
     /// Its commands, an outer one before those within it.
     pub(crate) commands: Vec<Simple>,
-    /// All of it could be read, to the last byte.
+    /// All of it could be read, to the last byte, and what bash evaluates is made of numbers.
     pub(crate) is_whole: bool,
     /// It sets what decides which programs run, or what they obey.
     changes_lookup: bool,
+    /// What bash evaluates.
+    arithmetic: Arithmetic,
 }
 
 /// Reads a line.
 pub(crate) fn script(line: &str) -> Script {
-    let mut out = Script { commands: Vec::new(), is_whole: true, changes_lookup: false };
+    let mut out = Script { is_whole: true, ..Script::default() };
     read(line, 0, &mut out);
     // Also those written before: a function or a loop may run later.
     out.commands.iter_mut().for_each(|command| command.is_dark |= out.changes_lookup);
+    out.is_whole &= out.arithmetic.is_known();
     out
 }
 
@@ -54,6 +58,7 @@ fn read(line: &str, depth: usize, out: &mut Script) {
     loop {
         let node = cursor.node();
         out.changes_lookup |= lookup::sets_obeyed(node, line);
+        out.arithmetic.add(node, line);
         node_of(node, line, out);
         if cursor.goto_first_child() {
             continue;
@@ -125,15 +130,24 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
                     "file_redirect" => command.writes_to.extend(written(child, line)),
                     "herestring_redirect" => reads(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
-                    _ => {
+                    kind => {
                         // Decoded by bash, and not here.
                         command.is_dark |= has_ansi_escape(child, line);
+                        // An assignment stays one, and in brackets the words are no arguments.
+                        let is_argument = kind != "variable_assignment" && node.kind() != "test_command";
+                        if is_argument && is_expanded(source(child, line)) {
+                            command.expands_at.get_or_insert(command.words.len());
+                        }
                         command.words.push(word(child, line));
                     }
                 }
             }
-            command.words.extend(behind_redirects(node, line));
-            command.is_dark |= command.words.first().is_some_and(|word| is_braced(word));
+            let behind = behind_redirects(node, line);
+            if behind.iter().any(|word| is_expanded(word)) {
+                command.expands_at.get_or_insert(command.words.len());
+            }
+            command.words.extend(behind);
+            command.is_dark |= command.words_before_expansion().is_some_and(|words| words.is_empty());
             fed(node, line, &mut command);
             out.commands.push(command);
         }
@@ -214,7 +228,7 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
 }
 
 /// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
-fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
+pub(super) fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
     let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
     let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
     let Some(outer) = outer else { return Vec::new() };
@@ -235,7 +249,30 @@ fn has_ansi_escape(word: Node<'_>, line: &str) -> bool {
     is(word) || word.children(&mut children).any(is)
 }
 
-/// Whether bash would make several words of it, so that the program is another one.
+/// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
+fn is_expanded(word: &str) -> bool {
+    let (mut is_single, mut is_double) = (false, false);
+    let mut chars = word.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' if !is_double => is_single = !is_single,
+            _ if is_single => {}
+            '\\' => drop(chars.next()),
+            '"' => is_double = !is_double,
+            '`' => return true,
+            '$' if chars.peek().is_some_and(|c| c.is_ascii_alphanumeric() || "_({[@*#?$!-".contains(*c)) => {
+                return true;
+            }
+            '*' | '?' | '[' if !is_double => return true,
+            '{' if !is_double && is_braced(word) => return true,
+            _ => {}
+        }
+    }
+    // A process substitution is the name of a pipe.
+    word.starts_with("<(") || word.starts_with(">(")
+}
+
+/// Whether bash may make several words of it.
 fn is_braced(word: &str) -> bool {
     let inner = word.split_once('{').map(|(_, rest)| rest);
     inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
@@ -259,7 +296,7 @@ fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
 }
 
 /// A word as the program gets it, but for what the shell would put in.
-fn word(node: Node<'_>, line: &str) -> String {
+pub(super) fn word(node: Node<'_>, line: &str) -> String {
     let text = source(node, line);
     match node.kind() {
         "command_name" | "concatenation" => {

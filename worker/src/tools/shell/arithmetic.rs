@@ -1,0 +1,457 @@
+//! Whether what bash evaluates as arithmetic on a line is made of numbers alone. Pure.
+//!
+//! Bash evaluates the value of a variable as an expression of its own, and a subscript in it expands commands:
+//! `a='x[$(touch p)]'; echo $((a))` runs `touch`. It evaluates `$((…))`, `((…))`, `let`, subscripts, substring offsets,
+//! the numeric operators of `[[`, and the names that builtins are given. Text can reach a variable in too many ways to
+//! look for what is dangerous, so the rule is inverted: a line is known only where such places hold number literals, and
+//! variables that the line sets to number literals and to nothing else.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use super::{parse, wrap};
+
+/// Operators of `[[` that evaluate both sides.
+const NUMERIC: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+
+/// Operators of `test` between two words.
+const BINARY: [&str; 12] = ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
+
+/// What a line, with the lines within it, assigns and evaluates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Arithmetic {
+    /// Variables that are set to a number.
+    numbers: BTreeSet<String>,
+    /// Variables that are set to something that may be no number.
+    others: BTreeSet<String>,
+    /// Variables that are evaluated.
+    evaluated: BTreeSet<String>,
+    has_array: bool,
+    /// A builtin that declares is given a value that only bash knows; it takes one for an array by its parentheses.
+    has_loose_declaration: bool,
+    is_unknown: bool,
+}
+
+impl Arithmetic {
+    /// Whether all that is evaluated is made of numbers. Asked once the whole line was read: what is set last may be
+    /// evaluated first, in a loop or a function.
+    pub(super) fn is_known(&self) -> bool {
+        let is_number = |name: &String| self.numbers.contains(name) && !self.others.contains(name);
+        !self.is_unknown
+            && !(self.has_array && self.has_loose_declaration)
+            && self.evaluated.iter().all(is_number)
+    }
+
+    /// Adds a node of a line's tree; each node of the tree is to be added.
+    pub(super) fn add(&mut self, node: Node<'_>, line: &str) {
+        let text = source(node, line);
+        match node.kind() {
+            "arithmetic_expansion" => match within(text, "$((", "))").or_else(|| within(text, "$[", "]")) {
+                Some(inner) => self.evaluate(inner),
+                None => self.is_unknown = true,
+            },
+            // Bash reads these as arithmetic first.
+            "command_substitution" => self.is_unknown |= text.starts_with("$(("),
+            "subshell" => self.is_unknown |= text.starts_with("(("),
+            "compound_statement" if text.starts_with("((") => match within(text, "((", "))") {
+                Some(inner) => self.evaluate(inner),
+                None => self.is_unknown = true,
+            },
+            "c_style_for_statement" => self.add_counting_loop(node, line),
+            "for_statement" | "select_statement" => self.add_loop(node, line),
+            "subscript" => self.add_subscript(text),
+            "array" => self.add_array(text),
+            "expansion" => self.add_expansion(text),
+            "variable_assignment" => self.add_assignment(node, line),
+            "test_command" => self.add_test(node, line),
+            "command" | "declaration_command" | "unset_command" => self.add_command(node, line),
+            _ => {}
+        }
+    }
+
+    /// Adds an expression: literals, operators and plain variables. A name that is put together from parts, a number with
+    /// a base, a subscript, quotes and other expansions are unknown.
+    fn evaluate(&mut self, text: &str) {
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            let at = if c.is_ascii_digit() {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+                self.is_unknown |= !is_number(&rest[..end]);
+                end
+            } else if is_name_start(c) {
+                let end = name_end(rest);
+                self.evaluated.insert(rest[..end].to_owned());
+                let after = rest[end..].trim_start();
+                if after.starts_with('=') && !after.starts_with("==") {
+                    self.numbers.insert(rest[..end].to_owned());
+                }
+                self.is_unknown |= rest[end..].starts_with('$');
+                end
+            } else if c == '$' {
+                match self.evaluate_expansion(&rest[1..]) {
+                    Some(end) => end + 1,
+                    None => rest.len(),
+                }
+            } else if " \t\n+-*/%<>=!&|^~?:,;()".contains(c) {
+                1
+            } else {
+                self.is_unknown = true;
+                rest.len()
+            };
+            rest = &rest[at..];
+        }
+    }
+
+    /// Adds what follows a `$` in an expression, and says where it ends.
+    fn evaluate_expansion(&mut self, rest: &str) -> Option<usize> {
+        if rest.starts_with(['?', '#']) {
+            return Some(1);
+        }
+        let (inner, brackets) = match rest.strip_prefix('{') {
+            Some(inner) => (inner, 2),
+            None => (rest, 0),
+        };
+        let end = name_end(inner);
+        let is_closed = brackets == 0 || inner[end..].starts_with('}');
+        if end == 0 || !inner.starts_with(is_name_start) || !is_closed {
+            self.is_unknown = true;
+            return None;
+        }
+        self.evaluated.insert(inner[..end].to_owned());
+        Some(end + brackets)
+    }
+
+    fn add_counting_loop(&mut self, node: Node<'_>, line: &str) {
+        let mut children = node.walk();
+        let (mut from, mut to) = (None, None);
+        for child in node.children(&mut children) {
+            match child.kind() {
+                "((" => from = from.or(Some(child.end_byte())),
+                "))" => to = to.or(Some(child.start_byte())),
+                _ => {}
+            }
+        }
+        match from.zip(to).and_then(|(from, to)| line.get(from..to)) {
+            Some(inner) => self.evaluate(inner),
+            None => self.is_unknown = true,
+        }
+    }
+
+    fn add_loop(&mut self, node: Node<'_>, line: &str) {
+        let Some(name) = node.child_by_field_name("variable") else { return };
+        let mut children = node.walk();
+        let values: Vec<&str> =
+            node.children_by_field_name("value", &mut children).map(|value| source(value, line)).collect();
+        let is_numbers = !values.is_empty() && values.iter().all(|value| is_number(value) || is_range(value));
+        self.set(source(name, line), is_numbers);
+    }
+
+    fn set(&mut self, name: &str, is_number: bool) {
+        // Bash sets `_` by itself, to the last argument of each command.
+        let to = if is_number && name != "_" { &mut self.numbers } else { &mut self.others };
+        to.insert(name.to_owned());
+    }
+
+    fn add_assignment(&mut self, node: Node<'_>, line: &str) {
+        // In the head of a loop it is part of an expression.
+        if node.parent().is_some_and(|parent| parent.kind() == "c_style_for_statement") {
+            return;
+        }
+        let name = node.child_by_field_name("name").map_or("", |name| source(name, line));
+        let is_of_number = node
+            .child_by_field_name("value")
+            .is_some_and(|value| value.kind() == "arithmetic_expansion" || is_number(source(value, line)));
+        match name.split_once('[') {
+            Some((array, _)) => {
+                self.has_array = true;
+                self.add_subscript(name);
+                self.set(array, false);
+            }
+            None => self.set(name, is_of_number),
+        }
+    }
+
+    /// Adds `name[index]`.
+    fn add_subscript(&mut self, text: &str) {
+        let index = text.split_once('[').and_then(|(_, rest)| rest.rsplit_once(']'));
+        match index.map(|(index, _)| index) {
+            Some("@" | "*") => {}
+            Some(index) if !index.contains(['$', '`', '\'', '"', '\\']) => self.evaluate(index),
+            Some(_) | None => self.is_unknown = true,
+        }
+    }
+
+    /// Adds the parentheses of an array; `[index]=value` in them is evaluated.
+    fn add_array(&mut self, text: &str) {
+        self.has_array = true;
+        if text.contains("]=") || text.contains("]+=") {
+            for part in text.split('[').skip(1) {
+                let index = part.split(']').next().unwrap_or_default();
+                self.add_subscript(&format!("[{index}]"));
+            }
+        }
+    }
+
+    /// Adds `${…}`.
+    fn add_expansion(&mut self, text: &str) {
+        let Some(inner) = within(text, "${", "}") else {
+            self.is_unknown = true;
+            return;
+        };
+        if let Some(name) = inner.strip_prefix('!') {
+            // Bash expands the variable that another one names, with its subscript; not so the keys of an array.
+            let keys = name.strip_suffix("[@]").or_else(|| name.strip_suffix("[*]"));
+            let is_keys = keys.is_some_and(|name| !name.is_empty() && name_end(name) == name.len());
+            self.is_unknown |= !is_keys && !name.is_empty();
+            return;
+        }
+        let inner = inner.strip_prefix('#').filter(|inner| !inner.is_empty()).unwrap_or(inner);
+        let end = match name_end(inner) {
+            0 if inner.starts_with(['@', '*', '#', '?', '$', '-', '!']) => 1,
+            end => end,
+        };
+        let (name, mut rest) = inner.split_at(end);
+        self.is_unknown |= name.is_empty();
+        if let Some(index) = rest.strip_prefix('[') {
+            let Some((index, after)) = index.split_once(']') else {
+                self.is_unknown = true;
+                return;
+            };
+            self.add_subscript(&format!("[{index}]"));
+            rest = after;
+        }
+        let is_offset = rest.starts_with(':') && !rest[1..].starts_with(['-', '+', '?']);
+        if rest.starts_with('=') || rest.starts_with(":=") {
+            self.set(name, false);
+        } else if is_offset {
+            self.evaluate(&rest[1..]);
+        } else if rest.starts_with('@') {
+            // `@P` expands commands in the value.
+            self.is_unknown |= !matches!(rest, "@Q" | "@U" | "@u" | "@L");
+        }
+    }
+
+    /// Adds `[ … ]` or `[[ … ]]`.
+    fn add_test(&mut self, node: Node<'_>, line: &str) {
+        let text = source(node, line);
+        let Some(inner) = within(text, "[[", "]]") else {
+            let inner = within(text, "[", "]").unwrap_or_default();
+            self.add_test_words(&split_words(inner));
+            return;
+        };
+        let words = split_words(inner);
+        self.add_tested_names(&words);
+        let (mut found, mut nodes) = (0, vec![node]);
+        while let Some(node) = nodes.pop() {
+            let mut children = node.walk();
+            nodes.extend(node.children(&mut children));
+            let operator = node.child_by_field_name("operator").map(|operator| source(operator, line));
+            if operator.is_some_and(|operator| NUMERIC.contains(&operator)) {
+                found += 1;
+                for side in ["left", "right"] {
+                    let side = node.child_by_field_name(side).map_or("'", |side| source(side, line));
+                    self.evaluate(within(side, "\"", "\"").unwrap_or(side));
+                }
+            }
+        }
+        let written: usize = NUMERIC.iter().map(|operator| inner.matches(operator).count()).sum();
+        self.is_unknown |= written != found;
+    }
+
+    /// Adds the variables whose presence is asked for: bash evaluates a subscript of theirs.
+    fn add_tested_names(&mut self, words: &[&str]) {
+        for (at, word) in words.iter().enumerate() {
+            if matches!(word.trim_start_matches(['(', '!']), "-v" | "-R") {
+                let name = words.get(at + 1).map_or("", |name| name.trim_end_matches(')'));
+                self.is_unknown |= name_end(name) != name.len();
+            }
+        }
+    }
+
+    /// Adds the words of `test`, as they are written. A variable can hold `-v` and a name, so one that is expanded must be
+    /// a word of its own in a place where `test` takes it for no operator.
+    fn add_test_words(&mut self, words: &[&str]) {
+        self.add_tested_names(words);
+        if words.iter().all(|word| is_literal(word)) {
+            return;
+        }
+        let start = words.iter().take_while(|word| **word == "!").count();
+        let words = &words[start..];
+        let is_operator = |word: &str| BINARY.contains(&word);
+        let is_unary = |word: &str| word.len() == 2 && word.starts_with('-') && is_literal(word);
+        let is_shaped = match words {
+            [_] => true,
+            [operator, _] => is_unary(operator),
+            [_, operator, _] => is_operator(operator),
+            _ => false,
+        };
+        self.is_unknown |= !is_shaped;
+        for word in words {
+            self.add_single_word(word);
+        }
+    }
+
+    /// Adds a word that must not become several.
+    fn add_single_word(&mut self, word: &str) {
+        if is_literal(word) || matches!(word, "$?" | "$#" | "$$" | "$!") {
+            return;
+        }
+        if let Some(inner) = within(word, "\"", "\"") {
+            // `$@` in quotes is as many words as it has elements.
+            self.is_unknown |= inner.contains(['@', '"']);
+        } else if let Some(inner) = within(word, "'", "'") {
+            self.is_unknown |= inner.contains('\'');
+        } else if let Some(inner) = word.strip_prefix('$') {
+            let end = self.evaluate_expansion(inner);
+            self.is_unknown |= end != Some(inner.len());
+        } else {
+            self.is_unknown = true;
+        }
+    }
+
+    fn add_command(&mut self, node: Node<'_>, line: &str) {
+        let mut children = node.walk();
+        let (mut words, mut raw, mut assigned) = (Vec::new(), Vec::new(), Vec::new());
+        for child in node.children(&mut children) {
+            match child.kind() {
+                "variable_assignment" => assigned.push(child),
+                "file_redirect" | "herestring_redirect" | "heredoc_redirect" => {}
+                _ => {
+                    words.push(parse::word(child, line));
+                    raw.push(source(child, line));
+                }
+            }
+        }
+        let behind = parse::behind_redirects(node, line);
+        let has_behind = !behind.is_empty();
+        words.extend(behind);
+        let command = wrap::unwrapped(&words);
+        let Some((program, args)) = command.split_first() else { return };
+        match program.as_str() {
+            "declare" | "typeset" | "local" | "readonly" | "export" => {
+                self.add_declaration(args);
+                for value in assigned.iter().filter_map(|child| child.child_by_field_name("value")) {
+                    let is_plain = value.kind() == "array" || !source(value, line).contains(['$', '`', '(']);
+                    self.has_loose_declaration |= !is_plain;
+                }
+            }
+            "let" => args.iter().for_each(|arg| self.evaluate(arg)),
+            "read" | "mapfile" | "readarray" | "getopts" | "unset" | "wait" | "coproc" => {
+                self.has_array |= args.iter().any(|arg| arg.starts_with('-') && arg.contains('a'))
+                    || matches!(program.as_str(), "mapfile" | "readarray");
+                self.add_names(args);
+            }
+            "printf" if args.first().is_some_and(|arg| may_be_option(arg, 'v')) => self.add_names(args),
+            "test" | "[" => {
+                let from = raw.len().saturating_sub(args.len());
+                match has_behind {
+                    true => self.is_unknown = true,
+                    false => self.add_test_words(&raw[from..]),
+                }
+            }
+            _ => {
+                for (name, value) in args.iter().filter_map(|arg| arg.split_once('=')) {
+                    if !is_number(value) {
+                        self.others.insert(name.to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the words of a builtin that declares variables, but for those that are assignments to the grammar.
+    fn add_declaration(&mut self, args: &[String]) {
+        for arg in args {
+            if let Some(options) = arg.strip_prefix(['-', '+']) {
+                // Integers are evaluated where they are set, and a reference sets a variable of another name.
+                self.is_unknown |= options.contains(['i', 'n']);
+                self.has_array |= options.contains(['a', 'A']);
+            }
+            self.is_unknown |= !is_literal(arg) || arg.contains('(');
+            let name = arg.split(['=', '+']).next().unwrap_or_default();
+            if arg.contains('=') {
+                self.others.insert(name.to_owned());
+            }
+        }
+    }
+
+    /// Adds the words of a builtin that sets the variables that it is given the names of.
+    fn add_names(&mut self, args: &[String]) {
+        for arg in args {
+            self.is_unknown |= !is_literal(arg) && arg != "$!";
+            let name = arg.trim_start_matches('-');
+            // A name may follow its option's letter at once.
+            let starts = if arg.starts_with('-') { name.len() } else { usize::from(!name.is_empty()) };
+            let names = (0..starts).filter_map(|at| name.get(at..));
+            self.others.extend(names.map(str::to_owned));
+        }
+    }
+}
+
+fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
+    line.get(node.byte_range()).unwrap_or_default()
+}
+
+/// What is between `open` and `close`.
+fn within<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    text.strip_prefix(open)?.strip_suffix(close)
+}
+
+const fn is_name_start(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_'
+}
+
+/// Where a name, or a number, at the start of `text` ends.
+fn name_end(text: &str) -> usize {
+    text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()),
+        None => !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()),
+    }
+}
+
+/// Whether a word is `{1..3}`.
+fn is_range(text: &str) -> bool {
+    let ends = within(text, "{", "}").and_then(|inner| inner.split_once(".."));
+    ends.is_some_and(|(from, to)| is_number(from) && is_number(to))
+}
+
+/// Whether a word is what it says: bash neither expands it, nor finds a subscript in it.
+fn is_literal(word: &str) -> bool {
+    !word.contains(['$', '`', '[', ']', '*', '?', '{', '\'', '"', '\\'])
+}
+
+/// Whether a word is an option of that letter, or may become one.
+fn may_be_option(word: &str, letter: char) -> bool {
+    let expands = |text: &str| text.starts_with(['$', '`', '[', '*', '?', '{']);
+    expands(word) || word.strip_prefix('-').is_some_and(|rest| rest.starts_with(letter) || expands(rest))
+}
+
+/// Words by blanks outside of quotes, as they are written.
+fn split_words(text: &str) -> Vec<&str> {
+    let (mut words, mut start, mut quote) = (Vec::new(), None, None);
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        if quote.is_none() && !is_escaped && c.is_ascii_whitespace() {
+            words.extend(start.take().and_then(|from: usize| text.get(from..at)));
+            continue;
+        }
+        start = start.or(Some(at));
+        match quote {
+            _ if is_escaped => is_escaped = false,
+            Some('\'') if c != '\'' => {}
+            _ if c == '\\' => is_escaped = true,
+            Some(open) if open == c => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            Some(_) | None => {}
+        }
+    }
+    words.extend(start.and_then(|from| text.get(from..)));
+    words
+}
