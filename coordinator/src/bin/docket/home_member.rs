@@ -60,6 +60,8 @@ struct Membership {
     args: ServerArgs,
     command: OwnerCommand,
     role: watch::Sender<MemberRole>,
+    /// Whether this process would serve the same store as the owner that it joined.
+    may_take_over: bool,
     /// Whether taking over has failed before: that is logged once.
     has_failed: bool,
     client: Client,
@@ -69,7 +71,7 @@ impl HomeMember {
     /// Joins the home of `cx`: serves it where no other process does.
     ///
     /// # Errors
-    /// The home cannot be served, its owner does not answer, or the owner serves another store.
+    /// The home cannot be served, its owner does not answer, or `docket up` would join the owner of another store.
     pub(crate) async fn join(cx: &Context, args: ServerArgs, command: OwnerCommand) -> Outcome<Self> {
         let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
             Failure::new(Exit::Usage, "the home's path cannot be written as an address; use another --home")
@@ -78,15 +80,25 @@ impl HomeMember {
         let mut cx = cx.clone();
         serve::lay_over(&mut cx, &args)?;
         let (served, first) = enter(&mut cx, &args, command).await?;
-        if let MemberRole::Joined(owner) = &first {
-            check_same_store(cx.home.path(), owner, &serve::store_mark(&cx))?;
-        }
+        let may_take_over = match &first {
+            MemberRole::Serves { .. } => true,
+            MemberRole::Joined(owner) => {
+                match check_same_store(cx.home.path(), owner, &serve::store_mark(&cx)) {
+                    Ok(()) => true,
+                    // It would work on another backlog than it was told to.
+                    Err(refused) if command == OwnerCommand::Up => return Err(refused),
+                    // Its task is carried out wherever the owner keeps it, as long as that one serves.
+                    Err(_) => false,
+                }
+            }
+        };
         if served.is_some() {
             worker_registry::release_dead_workers(&cx.home, &client).await;
         }
         let (sender, role) = watch::channel(first);
         let leave = CancellationToken::new();
-        let membership = Membership { cx, args, command, role: sender, has_failed: false, client };
+        let membership =
+            Membership { cx, args, command, role: sender, may_take_over, has_failed: false, client };
         let background = tokio::spawn(membership.keep(served, leave.clone()));
         Ok(Self { address, role, leave, background })
     }
@@ -126,6 +138,9 @@ impl Membership {
 
     /// Waits for the lock, and serves. `None`: it could not serve, and tries again.
     async fn take_over(&mut self) -> Option<Served> {
+        if !self.may_take_over {
+            return std::future::pending().await;
+        }
         let lock = self.lock_when_free().await;
         match Served::start_with(&mut self.cx, &self.args, self.command, lock).await {
             Ok(served) => {
@@ -164,8 +179,7 @@ fn role_of(served: &Served) -> MemberRole {
     MemberRole::Serves { address: served.address().to_owned(), tls_address: served.tls_address() }
 }
 
-/// Refuses to work for an owner that serves another store: this process would work on that backlog, and could never
-/// take over.
+/// Checks that the owner serves the store that this process was told to use. Otherwise this process could not take over.
 fn check_same_store(home: &Path, owner: &Owner, mark: &str) -> Outcome<()> {
     let serves = match &owner.store {
         Some(store) if store == mark => return Ok(()),
