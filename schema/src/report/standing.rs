@@ -180,7 +180,8 @@ impl Standing {
     }
 
     fn base_checked(&mut self, event: &BaseChecked) {
-        if self.changed {
+        // What a linter finds in the whole project says little of the files that a run changes.
+        if self.changed || event.gate.is_linter() {
             return;
         }
         if event.gate.name == TESTS {

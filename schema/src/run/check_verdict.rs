@@ -83,7 +83,7 @@ pub enum OldFailures {
 pub enum CheckVerdict {
     /// It passed.
     Passed,
-    /// Only such tests fail as failed before the run.
+    /// Only such tests fail as failed before the run, or it is a linter that is not installed.
     Excused,
     /// It fails, and the model is to correct that.
     Failed,
@@ -102,6 +102,15 @@ impl CheckVerdict {
             Self::Excused => "excused",
             Self::Failed | Self::Lost => "failed",
             Self::Undecided => "unverified",
+        }
+    }
+
+    /// The verdict where the check is a linter: one that ran neither before the run nor at its end judges nothing.
+    #[must_use]
+    pub const fn of_linter(self) -> Self {
+        match self {
+            Self::Undecided => Self::Excused,
+            Self::Passed | Self::Excused | Self::Failed | Self::Lost => self,
         }
     }
 
@@ -128,8 +137,13 @@ pub fn decide_check(base: Option<&CheckResult>, end: &CheckResult, old: OldFailu
 }
 
 fn decide_not_run(base: Option<&CheckResult>, end: &CheckResult, why: &NotRun) -> CheckVerdict {
+    // The worker reports it as its own fault. Should it be recorded, it says nothing of the run.
     if why.cause == NotRunCause::Sandbox {
         return CheckVerdict::Undecided;
+    }
+    // It ran and failed, before the workspace could not be cleaned up after it.
+    if why.cause == NotRunCause::Workspace && why.partly {
+        return CheckVerdict::Failed;
     }
     // A base whose sandbox did not start says as little as none.
     let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
@@ -231,8 +245,8 @@ mod tests {
     }
 
     /// Each result that a check can have, by name.
-    fn results() -> [(&'static str, CheckResult); 9] {
-        use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut};
+    fn results() -> [(&'static str, CheckResult); 10] {
+        use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut, Workspace};
         let partly = |mut result: CheckResult, failing: &[&str]| {
             if let CheckOutcome::DidNotRun(why) = &mut result.outcome {
                 why.partly = true;
@@ -245,6 +259,7 @@ mod tests {
             ("old fails", ran(&["old"])),
             ("new fails", ran(&["new"])),
             ("no sandbox", stopped(Sandbox, &[])),
+            ("no workspace", stopped(Workspace, &[])),
             ("no runner", stopped(RunnerMissing, &[])),
             ("a unloaded", stopped(CollectionFailed, &["a"])),
             ("b unloaded", stopped(CollectionFailed, &["b"])),
@@ -256,25 +271,35 @@ mod tests {
     /// Rows are what the check came to before the run, columns what it came to at the end, as in [`results`].
     #[test]
     fn every_pair_of_results_has_its_verdict() {
-        let none: [CheckVerdict; 9] =
-            [Passed, Failed, Failed, Undecided, Undecided, Failed, Failed, Failed, Failed];
-        let table: [(&str, [CheckVerdict; 9]); 10] = [
+        let none: [CheckVerdict; 10] =
+            [Passed, Failed, Failed, Undecided, Failed, Undecided, Failed, Failed, Failed, Failed];
+        let table: [(&str, [CheckVerdict; 10]); 11] = [
             ("not run", none),
-            ("passed", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost]),
-            ("old fails", [Passed, Excused, Failed, Undecided, Lost, Lost, Lost, Lost, Lost]),
-            ("new fails", [Passed, Failed, Excused, Undecided, Lost, Lost, Lost, Lost, Lost]),
+            ("passed", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
+            ("old fails", [Passed, Excused, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
+            ("new fails", [Passed, Failed, Excused, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
             ("no sandbox", none),
             (
-                "no runner",
-                [Passed, Failed, Failed, Undecided, Undecided, Undecided, Undecided, Failed, Undecided],
+                "no workspace",
+                [
+                    Passed, Failed, Failed, Undecided, Undecided, Undecided, Undecided, Undecided, Failed,
+                    Undecided,
+                ],
             ),
-            ("a unloaded", [Passed, Failed, Failed, Undecided, Lost, Undecided, Lost, Failed, Undecided]),
-            ("b unloaded", [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Undecided]),
+            (
+                "no runner",
+                [Passed, Failed, Failed, Undecided, Lost, Undecided, Undecided, Undecided, Failed, Undecided],
+            ),
+            (
+                "a unloaded",
+                [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Failed, Undecided],
+            ),
+            ("b unloaded", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Undecided, Lost, Undecided]),
             (
                 "a unloaded, new fails",
-                [Passed, Failed, Failed, Undecided, Lost, Undecided, Lost, Undecided, Undecided],
+                [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Undecided, Undecided],
             ),
-            ("timed out", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Undecided]),
+            ("timed out", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Undecided]),
         ];
         let results = results();
         let base = |name: &str| results.iter().find(|(of, _)| *of == name).map(|(_, result)| result);
@@ -299,6 +324,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_linter_that_ran_before_must_run_at_the_end_and_one_that_did_not_judges_nothing() {
+        let missing = stopped(NotRunCause::ProgramMissing, &[]);
+        for (base, verdict) in [
+            (Some(ran(&[])), Lost),
+            (Some(ran(&["old"])), Lost),
+            (Some(missing.clone()), Excused),
+            (None, Excused),
+        ] {
+            let found = decide_check(base.as_ref(), &missing, OldFailures::Held).of_linter();
+            assert_eq!(found, verdict, "{base:?}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_failed_in_a_workspace_that_cannot_be_cleaned_up_fails_whatever_the_base() {
+        let mut end = ran(&["old"]);
+        let why = NotRun { partly: true, ..NotRun::because(NotRunCause::Workspace, "folders nest too deep") };
+        end.outcome = CheckOutcome::DidNotRun(why);
+        for (before, base) in results() {
+            assert_eq!(decide_check(Some(&base), &end, OldFailures::Excused), Failed, "{before}");
+        }
+        assert_eq!(decide_check(None, &end, OldFailures::Excused), Failed);
     }
 
     #[test]

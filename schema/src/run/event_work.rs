@@ -196,7 +196,7 @@ impl GateFinished {
     #[must_use]
     pub fn came_to(&self) -> &'static str {
         match (self.step.is_check(), self.passed) {
-            (true, true) if self.is_absent() => "not checked: not installed",
+            (true, _) if self.is_absent() => "not checked: not installed",
             (true, passed) => outcome_word(passed, &self.facts),
             (false, true) => "mended",
             (false, false) => "mended nothing",

@@ -26,6 +26,8 @@ pub struct KnownFailures {
     ran_in: Option<Turn>,
     /// What each check came to on the untouched tree.
     base: BTreeMap<String, CheckResult>,
+    /// Checks that docket itself ran there: their results hold, whatever the model's own tests say.
+    recorded: BTreeSet<String>,
     last: BTreeSet<String>,
 }
 
@@ -62,8 +64,12 @@ impl KnownFailures {
         self.changed |= !facts.changed.is_empty();
     }
 
-    /// Keeps what the model's own tests said. Named failures count over what is known; all else only where nothing is.
+    /// Keeps what the model's own tests said, unless docket ran them itself. Named failures count over what is known; all
+    /// else only where nothing is.
     fn keep_start(&mut self, result: CheckResult) {
+        if self.recorded.contains(TESTS) {
+            return;
+        }
         if result.names_all && result.outcome == CheckOutcome::Failed {
             self.base.insert(TESTS.to_owned(), result);
         } else if result.outcome != CheckOutcome::Failed {
@@ -76,7 +82,23 @@ impl KnownFailures {
         if !self.changed {
             let result = CheckResult::from_facts(event.passed, &event.facts);
             self.base.insert(event.gate.name.clone(), result);
+            self.recorded.insert(event.gate.name.clone());
         }
+    }
+
+    /// Takes that a linter ran in this run: it is installed, and must run at the end too. What is known of the untouched
+    /// tree holds.
+    pub(super) fn linter_ran(&mut self, linter: &str) {
+        self.base.entry(linter.to_owned()).or_insert_with(|| CheckResult {
+            outcome: CheckOutcome::Failed,
+            failing: BTreeSet::new(),
+            names_all: false,
+        });
+    }
+
+    /// Whether a linter is known to run.
+    pub(super) fn has_run(&self, linter: &str) -> bool {
+        self.at_start(linter).is_some_and(|base| base.not_run().is_none())
     }
 
     /// Takes a snapshot. What setup leaves comes before the first turn.
@@ -100,10 +122,10 @@ impl KnownFailures {
         match (old, before) {
             (OldFailures::Held, _) => {}
             (OldFailures::Excused, Some(before)) => {
-                words.push_str(&format!(" Not yours to mend, for they failed before: {}.", listed(before)));
+                words.push_str(&format!(" These failed before your change; you do not need to fix them: {}.", listed(before)));
             }
             (OldFailures::Excused, None) => words.push_str(
-                " Tests that failed before your work and have nothing to do with it are not yours to mend.",
+                " You do not need to fix tests that failed before your work and have nothing to do with it.",
             ),
         }
         words

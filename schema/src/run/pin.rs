@@ -286,6 +286,14 @@ pub struct GateSpec {
     pub mend: Option<Mend>,
 }
 
+impl GateSpec {
+    /// Whether it is a linter's check.
+    #[must_use]
+    pub fn is_linter(&self) -> bool {
+        self.mend.as_ref().is_some_and(|mend| mend.imports.is_none())
+    }
+}
+
 /// How a failed check is mended without a model: by the linter's own fix, then by patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mend {

@@ -326,8 +326,18 @@ impl RunState {
                 known.findings.extend_from_slice(&before.findings);
             }
         }
-        let missing = lint.iter().filter(|seen| seen.status == LintStatus::Missing);
-        self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
+        for seen in lint {
+            match seen.status {
+                // One that ran before is missing because of the run: it stays a final check.
+                LintStatus::Missing if !self.known_failures.has_run(&seen.linter) => {
+                    self.linters_missing.insert(seen.linter.clone());
+                }
+                LintStatus::Missing => {}
+                LintStatus::Clean | LintStatus::Findings | LintStatus::TimedOut => {
+                    self.known_failures.linter_ran(&seen.linter);
+                }
+            }
+        }
         for seen in lint.iter().filter(|seen| seen.status == LintStatus::TimedOut) {
             *self.lint_timeouts.entry(seen.linter.clone()).or_default() += 1;
         }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum NotRunCause {
     /// The sandbox could not start it: a fault of the worker, never of the run.
     Sandbox,
+    /// The workspace, or what ran in it, kept the sandbox from running the check or from cleaning up after it: folders
+    /// that nest too deep, a repository that cannot be protected. The run may have caused it.
+    Workspace,
     /// A program that it calls was not found (exit status 127) or cannot be executed (126).
     ProgramMissing,
     /// The test runner is not installed: `No module named pytest`.
@@ -35,6 +38,8 @@ pub enum NotRunCause {
 pub enum CheckProgress {
     /// Nothing is known: the sandbox did not start it.
     NotStarted,
+    /// No command can run in the workspace as it is.
+    NoWorkspace,
     /// Its runner is not installed.
     NoRunner,
     /// Its runner started and could not load all tests.
@@ -47,8 +52,9 @@ pub enum CheckProgress {
 
 impl NotRunCause {
     /// Every cause.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Sandbox,
+        Self::Workspace,
         Self::ProgramMissing,
         Self::RunnerMissing,
         Self::DependencyMissing,
@@ -65,6 +71,7 @@ impl NotRunCause {
     pub const fn progress(self) -> CheckProgress {
         match self {
             Self::Sandbox => CheckProgress::NotStarted,
+            Self::Workspace => CheckProgress::NoWorkspace,
             Self::ProgramMissing | Self::RunnerMissing | Self::DependencyMissing => CheckProgress::NoRunner,
             Self::CollectionFailed | Self::CompileFailed | Self::NoTests => CheckProgress::NotCollected,
             Self::TimedOut | Self::Killed | Self::LimitExceeded => CheckProgress::Interrupted,

@@ -51,8 +51,6 @@ impl RunState {
         };
         let open = self.open_gates.remove(at);
         self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
-        let missing = event.facts.lint.iter().filter(|seen| seen.status == LintStatus::Missing);
-        self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
         match open.step {
             GateStep::Check => self.checked(open.gate, event),
             GateStep::Mend => self.mend_finished(open.gate, event),
@@ -63,7 +61,12 @@ impl RunState {
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         let old = self.old_failures(&gate);
         let end = CheckResult::from_facts(event.passed, &event.facts);
-        let verdict = self.known_failures.judge(&gate.name, &end, old);
+        let judged = self.known_failures.judge(&gate.name, &end, old);
+        let verdict = if gate.is_linter() { judged.of_linter() } else { judged };
+        if !verdict.fails() {
+            let missing = event.facts.lint.iter().filter(|seen| seen.status == LintStatus::Missing);
+            self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
+        }
         self.work.checks.push(CheckEnd {
             call: event.call.clone(),
             name: gate.name.clone(),
@@ -114,7 +117,8 @@ impl RunState {
         self.work.failed_checks.push(FailedCheck { name: gate.name.clone(), content: event.content.clone() });
         self.round_notes.push(Part::Text { text: event.content });
         let hangs = self.mend_rules() > 0 && event.facts.timed_out;
-        if gate.mend.is_some() && !self.mended && !hangs {
+        let runs = event.facts.not_run.is_none() || !gate.is_linter();
+        if gate.mend.is_some() && !self.mended && !hangs && runs {
             self.round_mends.push(gate);
         }
     }

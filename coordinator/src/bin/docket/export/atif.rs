@@ -345,7 +345,7 @@ impl<'a> Making<'a> {
 
     fn gate(&mut self, event: &Envelope, gate: &GateFinished) {
         let became = match (gate.step.is_check(), gate.passed) {
-            (true, true) if gate.is_absent() => "could not run: its linter is not installed",
+            (true, _) if gate.is_absent() => "could not run: its linter is not installed",
             (true, true) => "passed",
             (true, false) => "failed",
             (false, true) => "that failed was mended without the model",
