@@ -73,6 +73,12 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
     std::fs::write(path, note(0, START_AT_MOST))
 }
 
+/// Whether a run process has noted anything: it notes nothing before its run is ready.
+pub(crate) fn is_past_start(path: &Path) -> bool {
+    let noted = std::fs::read(path).unwrap_or_default();
+    !noted.is_empty() && noted != note(0, START_AT_MOST).as_bytes()
+}
+
 /// Why a run process is given up while it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallReason {
@@ -164,6 +170,17 @@ mod tests {
             let now = begun + Duration::from_secs(at);
             watch.look(note, is_stopped, now).map(|reason| (at, reason))
         })
+    }
+
+    #[test]
+    fn a_run_that_noted_nothing_is_not_past_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        assert!(!is_past_start(&path), "there is none");
+        make(&path).unwrap();
+        assert!(!is_past_start(&path));
+        ProgressNote::open(Some(&path)).at_most(START_AT_MOST);
+        assert!(is_past_start(&path));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::{error::Error, fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
 use docket_schema::{
+    ids::TaskId,
     message::ModelRef,
     run::{ModelFailed, Purpose, RunEvent},
     task::Flow,
@@ -18,8 +19,9 @@ use super::{causes, journal::Outgoing, start::StartError};
 use crate::{
     bootstrap::{Bootstrap, EXIT_WORKER_FAULT},
     engine::ModelCall,
-    mcp::McpServer,
+    mcp::{McpServer, SessionError},
     model::{ModelError, Provider, Secret, is_local},
+    sandbox::{SandboxError, WORKSPACE_INSIDE},
     supervisor::FAULT_NOTE_BYTES,
 };
 
@@ -94,18 +96,30 @@ pub(super) fn as_worker_fault(error: StartError, bootstrap: &Bootstrap) -> Start
     }
 }
 
-/// Which tasks a server that does not answer keeps from this worker: those of one tree where the server's program lies
-/// in the workspace, else all.
-pub(super) fn scope_of_server(server: &McpServer, bootstrap: &Bootstrap) -> FaultScope {
-    if lies_in_workspace(&server.command) {
-        FaultScope::Task(bootstrap.lease.task)
-    } else {
-        FaultScope::AnyTask
-    }
+/// Which tasks a server that does not work keeps from this worker: every task only where no workspace can be the cause.
+/// A server that runs in the workspace reads what lies there, whatever its command names (`python3 -m notes` takes a
+/// `json.py` of the workspace before its own), so its failure says something of one task. Many of them say more:
+/// the supervisor counts them.
+pub(super) fn scope_of_server(server: &McpServer, error: &SessionError, task: TaskId) -> FaultScope {
+    let is_of_worker = match error {
+        SessionError::NotSet { .. } => true,
+        SessionError::Start(SandboxError::Execute { source, .. }) => {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            is_missing && server.command.first().is_some_and(|program| !lies_in_workspace(program))
+        }
+        SessionError::Start(_) => false,
+        // One that is given secrets is started outside of the workspace.
+        SessionError::Broken { .. } => {
+            !server.env_from.is_empty() && !server.command.iter().any(|word| lies_in_workspace(word))
+        }
+    };
+    if is_of_worker { FaultScope::AnyTask } else { FaultScope::Task(task) }
 }
 
-fn lies_in_workspace(command: &[String]) -> bool {
-    command.iter().any(|word| word.contains('/') && !word.starts_with('/') && !word.contains("://"))
+/// Whether a word of a command names a file of the workspace.
+fn lies_in_workspace(word: &str) -> bool {
+    let is_relative = word.contains('/') && !word.starts_with('/') && !word.contains("://");
+    is_relative || word.contains(WORKSPACE_INSIDE)
 }
 
 /// Whether this worker has the keys that the task's own models want. Asked before anything of the run is recorded.
@@ -142,15 +156,21 @@ pub(super) fn fault_of_call(call: &ModelCall, results: &Outgoing) -> Option<Work
         .events()
         .iter()
         .find_map(|(_, event)| if let RunEvent::ModelFailed(failed) = event { Some(failed) } else { None })?;
+    fault_of_refusal(&call.model, failed)
+}
+
+/// The fault behind a refusal. Only a key that is not taken concerns the provider's other models: a task chooses its
+/// model, and must not keep the tasks of others away by it.
+fn fault_of_refusal(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFault> {
+    let of_model = || FaultScope::Model(ModelRef::clone(model));
     let (kind, scope) = match failed.error.as_str() {
-        "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::of_provider(&call.model)),
-        "invalid_request" if is_local(&call.model) && names_unknown_model(failed) => {
-            (FaultKind::Model, FaultScope::Model(ModelRef::clone(&call.model)))
-        }
+        "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::of_provider(model)),
+        "forbidden" => (FaultKind::Model, of_model()),
+        "invalid_request" if is_local(model) && names_unknown_model(failed) => (FaultKind::Model, of_model()),
         _ => return None,
     };
-    let server = call.model.base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
-    let message = format!("model {}{server}: {}", call.model, failed.message);
+    let server = model.base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
+    let message = format!("model {model}{server}: {}", failed.message);
     Some(WorkerFault::new(kind, scope, &message))
 }
 
@@ -190,13 +210,65 @@ mod tests {
         assert_eq!(fault_of_folders(&cannot_write(Errno::ENAMETOOLONG)), None);
     }
 
+    fn server(command: &[&str], env_from: &[&str]) -> McpServer {
+        let command = serde_json::json!({ "command": command, "env_from": env_from });
+        serde_json::from_value(command).unwrap()
+    }
+
     #[test]
-    fn a_server_that_lies_in_the_workspace_may_be_missing_in_one_tree_only() {
-        let server = |command: &[&str]| {
-            lies_in_workspace(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    fn only_a_server_that_no_workspace_can_break_keeps_every_task_away() {
+        let task = TaskId(uuid::Uuid::from_u128(7));
+        let of_worker = |command: &[&str], env_from: &[&str], error: &SessionError| {
+            let scope = scope_of_server(&server(command, env_from), error, task);
+            assert!(scope == FaultScope::AnyTask || scope == FaultScope::Task(task), "{scope:?}");
+            scope == FaultScope::AnyTask
         };
-        assert!(server(&["python3", "tools/notes.py"]) && server(&["./notes"]));
-        assert!(!server(&["python3", "/opt/notes.py"]) && !server(&["npx", "notes"]));
-        assert!(!server(&["notes", "--at", "http://127.0.0.1/x"]));
+        let cannot_execute = |errno: Errno| {
+            let source = std::io::Error::from(errno);
+            SessionError::Start(SandboxError::Execute { program: "notes".to_owned(), source })
+        };
+        let broken = SessionError::Broken { what: "it ended with status 1".to_owned(), said: String::new() };
+        for command in [["notes", "--stdio"], ["/opt/notes", "--stdio"]] {
+            assert!(of_worker(&command, &[], &cannot_execute(Errno::ENOENT)), "{command:?}");
+            assert!(!of_worker(&command, &[], &cannot_execute(Errno::EACCES)), "{command:?}");
+            assert!(!of_worker(&command, &[], &broken), "{command:?}");
+        }
+        for command in ["./notes", "tools/notes", "/workspace/notes"] {
+            assert!(!of_worker(&[command], &[], &cannot_execute(Errno::ENOENT)), "{command}");
+        }
+        for command in
+            [["python3", "-m"], ["python3", "notes.py"], ["npx", "x"], ["python3", "/opt/notes.py"]]
+        {
+            assert!(!of_worker(&command, &[], &broken), "{command:?}");
+        }
+        assert!(of_worker(&["python3", "/opt/notes.py"], &["NOTES_TOKEN"], &broken));
+        assert!(!of_worker(&["python3", "/workspace/tools/x.py"], &["NOTES_TOKEN"], &broken));
+        let unset = SessionError::NotSet { name: "NOTES_TOKEN".to_owned() };
+        assert!(of_worker(&["python3", "notes.py"], &["NOTES_TOKEN"], &unset));
+    }
+
+    #[test]
+    fn only_a_refused_key_keeps_the_other_models_of_a_provider_away() {
+        let remote = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url: None };
+        let local = ModelRef { base_url: Some("http://127.0.0.1:1/v1".to_owned()), ..remote.clone() };
+        let scope = |model: &ModelRef, error: &str| {
+            let failed = ModelFailed {
+                call: docket_schema::message::CallId("t1".to_owned()),
+                error: error.to_owned(),
+                message: "the model m does not exist".to_owned(),
+                retry_in_ms: None,
+                retry_after_ms: None,
+                needs_person: false,
+                duration_ms: 0,
+            };
+            fault_of_refusal(model, &failed).map(|fault| fault.scope)
+        };
+        for error in ["unauthorized", "no_key"] {
+            assert_eq!(scope(&remote, error), Some(FaultScope::of_provider(&remote)), "{error}");
+        }
+        assert_eq!(scope(&remote, "forbidden"), Some(FaultScope::Model(remote.clone())));
+        assert_eq!(scope(&local, "invalid_request"), Some(FaultScope::Model(local.clone())));
+        assert_eq!(scope(&remote, "invalid_request"), None, "no worker can ask for it");
+        assert_eq!(scope(&remote, "overloaded"), None);
     }
 }

@@ -23,10 +23,11 @@ pub(super) async fn offered(
     let servers = servers(bootstrap);
     let mut offered = mcp::list(&runner.0, &servers).await.map_err(|(server, error)| {
         let said = format!("the MCP server `{server}` of this worker's settings does not work: {error}");
+        let task = bootstrap.lease.task;
         let scope = servers
             .all
             .get(&server)
-            .map_or(FaultScope::AnyTask, |server| faults::scope_of_server(server, bootstrap));
+            .map_or(FaultScope::Task(task), |server| faults::scope_of_server(server, &error, task));
         StartError::worker(FaultKind::McpServer, scope, &redactor.text(&said))
     })?;
     for left_out in &mut offered.left_out {

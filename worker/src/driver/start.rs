@@ -17,6 +17,7 @@ use docket_schema::{
         SandboxLayers, SetupFinished, SnapshotTaken,
     },
     snapshot::{LeftOut, LeftOutWhy},
+    task::Flow,
     tool::NetworkSeen,
     wire::{FaultKind, FaultScope, WorkerFault},
 };
@@ -46,7 +47,7 @@ use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
-    model::{Secret, are_all_local},
+    model::{Secret, goes_to_local_servers_alone},
     sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
@@ -262,8 +263,11 @@ async fn ready(
 /// key that is no secret is left out: a word such as `ollama` stands in files and commands as well.
 fn redactor(bootstrap: &Bootstrap) -> Redactor {
     let given = bootstrap.settings.mcp_env.0.values();
-    let are_local = are_all_local(&bootstrap.settings.base_urls);
-    let keys = bootstrap.keys.values().filter(|key| redact::is_secret_key(key, are_local));
+    let (models, listed) = (Flow::of(&bootstrap.lease.spec).models, &bootstrap.settings.base_urls);
+    let is_secret = |(provider, key): &(&String, &String)| {
+        redact::is_secret_key(key, goes_to_local_servers_alone(provider, &models, listed))
+    };
+    let keys = bootstrap.keys.iter().filter(is_secret).map(|(_, key)| key);
     let own = keys.chain(given).chain([&bootstrap.lease.token]);
     Redactor::new(bootstrap.settings.redact.0.iter().chain(own).cloned())
 }

@@ -40,6 +40,12 @@ const CONTEXT: [&str; 7] = [
     "maximum context length",
     "request_too_large",
 ];
+/// Words that by themselves say that the key is not taken.
+const KEY_REFUSED: [&str; 3] = ["invalid_api_key", "authentication_error", "invalid x-api-key"];
+/// Words for the key, and what is wrong with it: both together say that it is not taken.
+const KEY_NAMES: [&str; 4] = ["api key", "api_key", "api-key", "credential"];
+const KEY_FLAWS: [&str; 9] =
+    ["invalid", "incorrect", "not valid", "revoked", "expired", "disabled", "missing", "leaked", "unknown"];
 
 /// Reads a refusal.
 pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError {
@@ -66,10 +72,23 @@ pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError
         429 => ModelError::RateLimited { retry_after_ms },
         503 | 529 => ModelError::Overloaded { retry_after_ms },
         500..=599 | 408 | 409 | 425 => ModelError::Server { status, retry_after_ms },
-        401 | 403 => ModelError::Unauthorized { message: text },
+        401 => ModelError::Unauthorized { message: text },
+        403 => refused_access(&lower, text),
         200..=299 => in_stream(&lower, text, retry_after_ms),
         300..=399 => ModelError::Protocol { detail: format!("status {status}: redirects are not followed") },
         _ => ModelError::InvalidRequest { message: text },
+    }
+}
+
+/// A refusal of status 403 concerns the key only where it says so: the same status refuses a good key a model or a
+/// region, and what a task names must not pass for a fault of the key, which concerns all tasks of the provider.
+fn refused_access(lower: &str, message: String) -> ModelError {
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let is_about_key = says(&KEY_REFUSED) || (says(&KEY_NAMES) && says(&KEY_FLAWS));
+    if is_about_key && !says(&["model"]) {
+        ModelError::Unauthorized { message }
+    } else {
+        ModelError::Forbidden { message }
     }
 }
 
@@ -80,8 +99,8 @@ fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelErr
         ModelError::Overloaded { retry_after_ms }
     } else if says(&["rate_limit", "rate limit", "too many requests"]) {
         ModelError::RateLimited { retry_after_ms }
-    } else if says(&["authentication_error", "permission_error", "invalid_api_key"]) {
-        ModelError::Unauthorized { message: text }
+    } else if says(&["permission_error"]) || says(&KEY_REFUSED) {
+        refused_access(lower, text)
     } else if says(&["invalid_request", "not_found_error", "invalid_prompt"]) {
         ModelError::InvalidRequest { message: text }
     } else {
@@ -195,7 +214,20 @@ mod tests {
             (400, anthropic("invalid_request_error", "Your credit balance is too low"), "spend_limit"),
             (402, anthropic("billing_error", "pay"), "spend_limit"),
             (403, anthropic("permission_error", "monthly spend limit"), "spend_limit"),
-            (403, anthropic("permission_error", "no"), "unauthorized"),
+            (403, anthropic("permission_error", "no"), "forbidden"),
+            (403, String::new(), "forbidden"),
+            (
+                403,
+                anthropic("permission_error", "Your API key does not have permission to use it"),
+                "forbidden",
+            ),
+            (403, openai("unsupported_country_region_territory"), "forbidden"),
+            (403, anthropic("permission_error", "no access to model invalid_api_key"), "forbidden"),
+            (403, openai("invalid_api_key"), "unauthorized"),
+            (403, r#"{"error":{"message":"The API key was revoked"}}"#.to_owned(), "unauthorized"),
+            (401, openai("model_not_found"), "unauthorized"),
+            (200, anthropic("permission_error", "no"), "forbidden"),
+            (200, anthropic("authentication_error", "no"), "unauthorized"),
             (401, openai("invalid_api_key"), "unauthorized"),
             (400, anthropic("invalid_request_error", "prompt is too long: 9 > 8"), "context_too_long"),
             (400, openai("context_length_exceeded"), "context_too_long"),

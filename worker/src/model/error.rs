@@ -35,6 +35,7 @@ mod remedy {
     pub(super) const SPEND: &str =
         "raise the limit or add credit at the provider; `docket retry` then goes on where the run stands";
     pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; the run then continues where it stopped";
+    pub(super) const ACCESS: &str = "name a model that the worker's key may use, or give the key access to it; the run then continues where it stopped";
     pub(super) const NO_KEY: &str =
         "set it where the worker runs and start the worker again; the run then continues where it stopped";
     pub(super) const REQUEST: &str = "check the model's name and --base-url";
@@ -74,9 +75,15 @@ pub enum ModelError {
         /// What the provider said.
         message: String,
     },
-    /// No key, a wrong one, or one without the right.
+    /// No key, or one that the provider does not take.
     #[error("the provider refused the key ({message}); {}", remedy::KEY)]
     Unauthorized {
+        /// What the provider said.
+        message: String,
+    },
+    /// The key is taken, but not for this model, or not from this place.
+    #[error("the provider refuses access to the model ({message}); {}", remedy::ACCESS)]
+    Forbidden {
         /// What the provider said.
         message: String,
     },
@@ -135,6 +142,7 @@ impl ModelError {
             | Self::Connect { .. } => true,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
             | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
             | Self::ContextTooLong { .. }
@@ -146,7 +154,10 @@ impl ModelError {
     /// would buy again what was paid for, only to be stopped at the same place.
     pub const fn needs_person(&self) -> bool {
         match self {
-            Self::SpendLimit { .. } | Self::Unauthorized { .. } | Self::NoKey { .. } => true,
+            Self::SpendLimit { .. }
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::NoKey { .. } => true,
             Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::Server { .. }
@@ -167,6 +178,7 @@ impl ModelError {
             Self::Server { .. } => "server",
             Self::SpendLimit { .. } => "spend_limit",
             Self::Unauthorized { .. } => "unauthorized",
+            Self::Forbidden { .. } => "forbidden",
             Self::NoKey { .. } => "no_key",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::ContextTooLong { .. } => "context_too_long",
@@ -184,6 +196,7 @@ impl ModelError {
             Self::Overloaded { .. } | Self::Server { .. } => remedy::OVERLOAD,
             Self::SpendLimit { .. } => remedy::SPEND,
             Self::Unauthorized { .. } => remedy::KEY,
+            Self::Forbidden { .. } => remedy::ACCESS,
             Self::NoKey { .. } => remedy::NO_KEY,
             Self::InvalidRequest { .. } => remedy::REQUEST,
             Self::ContextTooLong { .. } => remedy::CONTEXT,
@@ -211,6 +224,7 @@ impl ModelError {
             | Self::Server { retry_after_ms, .. } => *retry_after_ms,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
             | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
             | Self::ContextTooLong { .. }
@@ -235,6 +249,7 @@ mod tests {
             ModelError::Server { status: 500, retry_after_ms: None },
             ModelError::SpendLimit { message: message() },
             ModelError::Unauthorized { message: message() },
+            ModelError::Forbidden { message: message() },
             ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message() },
             ModelError::ContextTooLong { message: message() },

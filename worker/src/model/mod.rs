@@ -47,8 +47,8 @@ pub use scripted::{
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
 pub use transcript::{LEFT_OUT_MARK, ROLE_MARK, SUMMARY_MARK, Transcript};
-pub(crate) use trust::are_all_local;
 pub use trust::can_be_listed;
+pub(crate) use trust::goes_to_local_servers_alone;
 
 #[cfg(test)]
 mod example_tests;

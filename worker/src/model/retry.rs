@@ -47,6 +47,7 @@ const fn attempts_max(error: &ModelError) -> u32 {
         | ModelError::Connect { .. } => ATTEMPTS_MAX,
         ModelError::SpendLimit { .. }
         | ModelError::Unauthorized { .. }
+        | ModelError::Forbidden { .. }
         | ModelError::NoKey { .. }
         | ModelError::InvalidRequest { .. }
         | ModelError::ContextTooLong { .. }
@@ -68,6 +69,7 @@ mod tests {
         for error in [
             ModelError::SpendLimit { message: message.clone() },
             ModelError::Unauthorized { message: message.clone() },
+            ModelError::Forbidden { message: message.clone() },
             ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message.clone() },
             ModelError::ContextTooLong { message: message.clone() },

@@ -6,7 +6,11 @@
 use docket_schema::message::ModelRef;
 use reqwest::Url;
 
-use super::{client::is_loopback, error::ModelError};
+use super::{
+    Provider,
+    client::{is_local, is_loopback},
+    error::ModelError,
+};
 
 /// What a server may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +57,16 @@ pub fn can_be_listed(text: &str) -> bool {
     Listed::parse(text).is_some()
 }
 
-/// Whether the listed servers, one at least, are all on this machine.
-pub(crate) fn are_all_local(listed: &[String]) -> bool {
-    !listed.is_empty()
+/// Whether a provider's key goes to servers of this machine alone in a run of these models: all listed servers are on
+/// it, and the provider is asked at no address of its own. `key_name` is [`Provider::key_name`]. What is not known
+/// counts as no: the key is then taken for a secret though it is short.
+pub(crate) fn goes_to_local_servers_alone(key_name: &str, models: &[ModelRef], listed: &[String]) -> bool {
+    let is_of_key = |model: &&ModelRef| Provider::of(model).is_ok_and(|one| one.key_name() == key_name);
+    let mut asked = models.iter().filter(is_of_key).peekable();
+    let is_asked = asked.peek().is_some();
+    is_asked
+        && asked.all(is_local)
+        && !listed.is_empty()
         && listed.iter().all(|text| Listed::parse(text).is_some_and(|listed| is_loopback(&listed.url)))
 }
 
@@ -82,6 +93,7 @@ pub(super) fn untold(error: ModelError, status: u16) -> ModelError {
     match error {
         ModelError::SpendLimit { .. } => ModelError::SpendLimit { message: said() },
         ModelError::Unauthorized { .. } => ModelError::Unauthorized { message: said() },
+        ModelError::Forbidden { .. } => ModelError::Forbidden { message: said() },
         ModelError::InvalidRequest { .. } => ModelError::InvalidRequest { message: said() },
         ModelError::ContextTooLong { .. } => ModelError::ContextTooLong { message: said() },
         ModelError::Protocol { .. } => ModelError::Protocol { detail: said() },
@@ -101,6 +113,26 @@ mod tests {
         super::client::{ANTHROPIC_BASE_URL, OPENAI_BASE_URL},
         *,
     };
+
+    #[test]
+    fn a_key_is_local_where_its_own_provider_is_asked_on_this_machine_alone() {
+        let model = |provider: &str, base: Option<&str>| ModelRef {
+            provider: provider.to_owned(),
+            name: "m".to_owned(),
+            base_url: base.map(str::to_owned),
+        };
+        let here = Some("http://127.0.0.1:11434/v1");
+        let listed = ["http://127.0.0.1:11434".to_owned()];
+        let models = [model("openai", here), model("anthropic", None)];
+        assert!(goes_to_local_servers_alone("openai", &models, &listed));
+        assert!(!goes_to_local_servers_alone("anthropic", &models, &listed), "its own address");
+        let both = [model("openai", here), model("openai-responses", None)];
+        assert!(!goes_to_local_servers_alone("openai", &both, &listed), "one key, two protocols");
+        assert!(!goes_to_local_servers_alone("anthropic", &both, &listed), "not asked here");
+        assert!(!goes_to_local_servers_alone("openai", &models, &[]), "no server gets it in this run");
+        let remote = [listed[0].clone(), "https://models.example".to_owned()];
+        assert!(!goes_to_local_servers_alone("openai", &models, &remote));
+    }
 
     #[test]
     fn a_key_goes_to_its_provider_and_to_listed_servers_alone() {

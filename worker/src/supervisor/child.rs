@@ -16,11 +16,11 @@ use tokio::sync::watch;
 
 use super::{
     scratch::{FAULT_NOTE_BYTES, RunFolder},
-    state::{Key, RunEnd},
+    state::{Key, Reach, RunEnd},
 };
 use crate::{
     process::{ChildError, ChildExit, ChildHandle, ChildSpec, start_child},
-    progress::{RunWatch, StallReason, is_stopped},
+    progress::{RunWatch, StallReason, is_past_start, is_stopped},
 };
 
 /// How much of what a dead run process said last is looked at: a panic and its backtrace.
@@ -86,7 +86,14 @@ pub(super) async fn attend(
         let note = folder.fault.clone();
         fault = tokio::task::spawn_blocking(move || read_fault(&note)).await.ok().flatten();
     }
-    Attended { key, end, fault, folder }
+    let note = folder.progress.clone();
+    let has_worked = tokio::task::spawn_blocking(move || is_past_start(&note)).await.unwrap_or(false);
+    let reach = match (has_worked, end == RunEnd::Finished) {
+        (false, _) => Reach::Start,
+        (true, false) => Reach::Work,
+        (true, true) => Reach::End,
+    };
+    Attended { key, end, reach, fault, folder }
 }
 
 /// The fault that a run process reported.
@@ -108,6 +115,8 @@ fn with_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> String {
 pub(super) struct Attended {
     pub(super) key: Key,
     pub(super) end: RunEnd,
+    /// How far it got.
+    pub(super) reach: Reach,
     /// What it reported, where a fault of this worker ended it.
     pub(super) fault: Option<WorkerFault>,
     pub(super) folder: RunFolder,

@@ -17,7 +17,10 @@ use docket_schema::{
 
 use super::{
     ask::{LEASE_WAIT, ask_for_work},
-    state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, Release, Run, RunEnd, Stage, State},
+    quarantine::Reporter,
+    state::{
+        Command, Event, Failure, Key, KilledFor, Phase, Poll, Reach, Release, Run, RunEnd, Stage, State,
+    },
 };
 
 /// Time for a process whose task ended to exit by itself: it has only its own cleaning left.
@@ -64,9 +67,9 @@ pub(super) fn on(state: &mut State, at: Moment, event: Event) -> Vec<Command> {
                 state.beat_failures = state.beat_failures.saturating_add(1);
             }
         }
-        Event::RunEnded(key, end) => run_ended(state, at, key, (end, None), &mut out),
+        Event::RunEnded(key, end, reach) => run_ended(state, at, key, (end, reach, None), &mut out),
         Event::RunFaulted(key, fault) => {
-            run_ended(state, at, key, (RunEnd::WorkerFault, Some(fault)), &mut out);
+            run_ended(state, at, key, (RunEnd::WorkerFault, Reach::Start, Some(fault)), &mut out);
         }
         Event::Released(key) | Event::ReleaseFailed(key, Failure::Final) => {
             state.releases.remove(&key);
@@ -167,7 +170,8 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, held: Duration, out
         state.quarantine.begin_trial(key, &flow, at.now);
         let heartbeat = Duration::from_millis(lease.heartbeat_ms.clamp(1, LONG_POLL_MS_MAX));
         let (vouched_until, stage) = (begun + lease_time, Stage::Running);
-        let run = Run { lease_time, heartbeat, vouched_until, stage, flow };
+        let (base, begun) = (lease.spec.base.tree, at.now);
+        let run = Run { lease_time, heartbeat, vouched_until, stage, flow, base, begun };
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));
@@ -298,24 +302,28 @@ fn run_ended(
     state: &mut State,
     at: Moment,
     key: Key,
-    (end, fault): (RunEnd, Option<WorkerFault>),
+    (end, reach, fault): (RunEnd, Reach, Option<WorkerFault>),
     out: &mut Vec<Command>,
 ) {
     let Some(run) = state.runs.remove(&key) else { return };
     let is_killed = matches!(run.stage, Stage::Killed(_));
     state.tally.killed += u64::from(is_killed);
     let mut message = String::new();
-    match end {
+    let reach = match end {
         RunEnd::WorkerFault => {
             let fault = fault_of(key, &run.flow, fault);
             message.clone_from(&fault.message);
-            state.quarantine.report(fault, at);
+            state.quarantine.report(fault, Reporter { task: key.task, base: run.base }, at);
+            Reach::Start
         }
-        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) => {
-            state.quarantine.end_trial(key, !is_killed);
+        // What was killed, or gave up its turn, may have been about to meet a fault.
+        RunEnd::Drained | RunEnd::LeaseLost => Reach::Start,
+        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) if is_killed => {
+            Reach::Start
         }
-        RunEnd::Drained | RunEnd::LeaseLost => state.quarantine.end_trial(key, false),
-    }
+        RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) => reach,
+    };
+    state.quarantine.end_trial(key, &run, reach, at.now);
     match outcome(run.stage, end) {
         Outcome::Nothing => state.tally.finished += 1,
         Outcome::Lost => state.tally.lost += 1,

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use super::{
     ask::LEASE_WAIT,
     decide::{Moment, Outcome, next_wake, on, outcome},
-    state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, RunEnd, Stage, State, Wanted},
+    state::{Command, Event, Failure, Key, KilledFor, Phase, Poll, Reach, RunEnd, Stage, State, Wanted},
 };
 use crate::progress::StallReason;
 
@@ -162,7 +162,7 @@ fn each_kind_of_loss() {
     for why in [LostWhy::Expired, LostWhy::Fenced, LostWhy::Cancelled, LostWhy::Unknown] {
         let mut story = Story::with_runs(1);
         assert_eq!(story.lose(1, why), [Command::Kill(key(1, 1), KilledFor::Lost)], "{why:?}");
-        let ended = story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9)));
+        let ended = story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9), Reach::Work));
         assert!(matches!(ended[..], [Command::Lease { .. }]), "no release: {ended:?}");
     }
     // Its own end, heard of before its exit was seen: it may leave by itself, for a while.
@@ -171,7 +171,7 @@ fn each_kind_of_loss() {
     assert_eq!(story.pass(Duration::from_secs(3)), [Command::Kill(key(1, 1), KilledFor::Lost)]);
     let mut story = Story::with_runs(1);
     story.lose(1, LostWhy::Ended);
-    story.then(Event::RunEnded(key(1, 1), RunEnd::Finished));
+    story.then(Event::RunEnded(key(1, 1), RunEnd::Finished, Reach::End));
     assert_eq!((story.state.tally.finished, story.state.tally.lost), (1, 0));
 }
 
@@ -275,20 +275,20 @@ fn a_drain_asks_waits_kills_and_reports() {
     let mut story = Story::with_runs(2);
     let asked = story.then(Event::Signal);
     assert_eq!(asked, [Command::Terminate(key(1, 1)), Command::Terminate(key(2, 1))]);
-    let given = story.then(Event::RunEnded(key(1, 1), RunEnd::Drained));
+    let given = story.then(Event::RunEnded(key(1, 1), RunEnd::Drained, Reach::Work));
     assert_eq!(given, [Command::Release(key(1, 1), ReleaseReason::Drained)]);
     story.then(Event::Released(key(1, 1)));
     for _ in 0..6 {
         story.after(BEAT).renew(2);
     }
     assert_eq!(story.state.phase, Phase::Killing);
-    story.then(Event::RunEnded(key(2, 1), RunEnd::Signalled(9)));
+    story.then(Event::RunEnded(key(2, 1), RunEnd::Signalled(9), Reach::Work));
     assert_eq!(story.then(Event::Released(key(2, 1))), [Command::Finish]);
 
     let mut story = Story::with_runs(1);
     story.then(Event::Signal);
     assert_eq!(story.then(Event::Signal), [Command::Kill(key(1, 1), KilledFor::Drain)]);
-    story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9)));
+    story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9), Reach::Work));
     // Nobody takes the release: the worker does not wait for ever.
     story.then(Event::ReleaseFailed(key(1, 1), Failure::Away));
     assert_eq!(story.pass(Duration::from_secs(5)).last(), Some(&Command::Finish));
@@ -297,7 +297,7 @@ fn a_drain_asks_waits_kills_and_reports() {
 #[test]
 fn a_release_is_tried_until_the_lease_is_over() {
     let mut story = Story::with_runs(1);
-    let ended = story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9)));
+    let ended = story.then(Event::RunEnded(key(1, 1), RunEnd::Signalled(9), Reach::Work));
     let crashed = Command::Release(key(1, 1), ReleaseReason::Crashed("signal 9".to_owned()));
     assert_eq!(ended[0], crashed);
     let mut tries = 1;
@@ -316,7 +316,9 @@ fn fault(scope: FaultScope) -> WorkerFault {
 /// What is said of faults with the request for work that is under way.
 fn said_of_faults(story: &Story) -> Vec<bool> {
     assert_eq!(story.state.lease_version, story.state.quarantine.version(), "the request says all");
-    story.state.quarantine.faults().iter().map(|fault| fault.is_probed).collect()
+    let faults = story.state.quarantine.faults();
+    let of_many = faults.iter().filter(|fault| !matches!(fault.scope, FaultScope::Task(_)));
+    of_many.map(|fault| fault.is_probed).collect()
 }
 
 #[test]
@@ -331,7 +333,7 @@ fn a_fault_of_the_worker_leaves_its_tasks_to_others_until_a_trial_succeeds() {
     let given = story.then(Event::Leased(vec![lease(3, 1)], Duration::ZERO));
     assert_eq!(given[0], Command::Release(key(3, 1), ReleaseReason::WorkerFault("no server".to_owned())));
     story.then(Event::Released(key(3, 1)));
-    story.then(Event::RunEnded(key(2, 1), RunEnd::Finished));
+    story.then(Event::RunEnded(key(2, 1), RunEnd::Finished, Reach::End));
     // After the pause one task is wanted, though two slots are free.
     let later = story.pass(Duration::from_secs(2));
     let Some(Command::Lease { wanted, .. }) = later.last() else { panic!("{later:?}") };
@@ -340,7 +342,7 @@ fn a_fault_of_the_worker_leaves_its_tasks_to_others_until_a_trial_succeeds() {
     let started = story.then(Event::Leased(vec![lease(4, 1)], Duration::ZERO));
     assert!(matches!(started[0], Command::Start(_)), "{started:?}");
     assert_eq!(said_of_faults(&story), [false]);
-    let ended = story.then(Event::RunEnded(key(4, 1), RunEnd::Finished));
+    let ended = story.then(Event::RunEnded(key(4, 1), RunEnd::Finished, Reach::End));
     assert!(matches!(ended[..], [Command::Lease { .. }]), "asked again with what is known: {ended:?}");
     assert!(said_of_faults(&story).is_empty());
     assert_eq!((story.state.tally.faulted, story.state.tally.crashed), (2, 0));
@@ -356,7 +358,7 @@ fn a_worker_that_stays_faulty_asks_for_less_and_less() {
         for command in story.pass(Duration::from_secs(1)) {
             if matches!(command, Command::Lease { .. }) && story.state.quarantine.is_probing() {
                 trials += 1;
-                let task = lease(1, 2 + second);
+                let task = lease(2 + second, 1);
                 let key = Key::of(&task);
                 story.then(Event::Leased(vec![task], Duration::ZERO));
                 story.then(Event::RunFaulted(key, fault(FaultScope::AnyTask)));
@@ -370,14 +372,52 @@ fn a_worker_that_stays_faulty_asks_for_less_and_less() {
 #[test]
 fn a_fault_that_does_not_fit_the_task_or_was_not_reported_concerns_that_task_alone() {
     let other = FaultScope::Setup("0123456789abcdef".to_owned());
-    for event in [Event::RunFaulted(key(1, 1), fault(other)), Event::RunEnded(key(1, 1), RunEnd::WorkerFault)]
-    {
+    for event in [
+        Event::RunFaulted(key(1, 1), fault(other)),
+        Event::RunEnded(key(1, 1), RunEnd::WorkerFault, Reach::Work),
+    ] {
         let mut story = Story::with_runs(1);
         story.then(event);
         let faults = story.state.quarantine.faults();
         assert_eq!(faults.len(), 1);
         assert_eq!(faults[0].scope, FaultScope::Task(key(1, 1).task));
     }
+}
+
+#[test]
+fn a_run_that_ended_before_its_work_does_not_end_a_fault() {
+    let fault_after = |end: RunEnd, reach: Reach| {
+        let mut story = Story::with_runs(1);
+        story.then(Event::RunFaulted(key(1, 1), fault(FaultScope::AnyTask)));
+        story.then(Event::Released(key(1, 1)));
+        story.pass(Duration::from_secs(2));
+        story.then(Event::Leased(vec![lease(2, 1)], Duration::ZERO));
+        story.then(Event::RunEnded(key(2, 1), end, reach));
+        said_of_faults(&story)
+    };
+    assert_eq!(fault_after(RunEnd::Signalled(9), Reach::Start), [true]);
+    assert_eq!(fault_after(RunEnd::Finished, Reach::Start), [true]);
+    assert_eq!(fault_after(RunEnd::Drained, Reach::Work), [true]);
+    assert!(fault_after(RunEnd::Signalled(9), Reach::Work).is_empty());
+    assert!(fault_after(RunEnd::Finished, Reach::End).is_empty());
+}
+
+#[test]
+fn a_task_that_reports_again_and_again_keeps_no_other_task_away() {
+    let mut story = Story::with_runs(1);
+    story.then(Event::RunFaulted(key(1, 1), fault(FaultScope::AnyTask)));
+    story.then(Event::Released(key(1, 1)));
+    for epoch in 2..20 {
+        // Nothing else to do: its turn comes again once the others had theirs.
+        story.pass(Duration::from_secs(130));
+        let started = story.then(Event::Leased(vec![lease(1, epoch)], Duration::ZERO));
+        assert!(matches!(started[0], Command::Start(_)), "{started:?}");
+        story.then(Event::RunFaulted(key(1, epoch), fault(FaultScope::AnyTask)));
+        story.then(Event::Released(key(1, epoch)));
+        assert!(said_of_faults(&story).is_empty(), "{epoch}: it concerns task 1 alone");
+    }
+    let started = story.then(Event::Leased(vec![lease(2, 1)], Duration::ZERO));
+    assert!(matches!(started[0], Command::Start(_)), "{started:?}");
 }
 
 #[test]
@@ -415,7 +455,7 @@ fn event_of(state: &State, (what, who, how): (u8, u8, u8), epoch: u64) -> Event 
         8 if beat_asked => Event::BeatFailed,
         9..=11 => {
             let ends = [RunEnd::Finished, RunEnd::Signalled(9), RunEnd::Drained, RunEnd::WorkerFault];
-            of(&runs).map_or(Event::Tick, |key| Event::RunEnded(key, ends[usize::from(how)]))
+            of(&runs).map_or(Event::Tick, |key| Event::RunEnded(key, ends[usize::from(how)], Reach::Work))
         }
         12..=13 => {
             let waiting: Vec<Key> =
@@ -444,7 +484,7 @@ proptest! {
             let mut said = story.pass(Duration::from_millis(later_ms));
             let event = event_of(&story.state, (what, who, how), nth_epoch as u64);
             let ended = match &event {
-                Event::RunEnded(key, _) | Event::RunFaulted(key, _) => Some(*key),
+                Event::RunEnded(key, ..) | Event::RunFaulted(key, _) => Some(*key),
                 _ => None,
             };
             let before = said.len();

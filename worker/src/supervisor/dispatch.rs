@@ -187,7 +187,7 @@ impl Dispatcher {
                         Event::Tick
                     }
                 },
-                Some(Attended { key, end, fault, folder }) = self.runs.next() => {
+                Some(Attended { key, end, reach, fault, folder }) = self.runs.next() => {
                     self.orders.remove(&key);
                     self.cleanings.push(tokio::task::spawn_blocking(move || folder.clear()));
                     tracing::info!(task = %key.task, epoch = key.epoch.0, %end, "run process ended");
@@ -197,7 +197,7 @@ impl Dispatcher {
                             tracing::error!(kind, message, "a fault of this worker: tasks that it concerns are left to others");
                             Event::RunFaulted(key, fault)
                         }
-                        None => Event::RunEnded(key, end),
+                        None => Event::RunEnded(key, end, reach),
                     }
                 }
                 answer = under_way(&mut self.lease) => match answer {

@@ -3,33 +3,64 @@
 //! A fault keeps the tasks that it concerns away for a pause. After it the worker asks for one such task: if that meets
 //! the fault again the pause is doubled, otherwise the fault is over. So a worker recovers by itself once the cause is
 //! fixed, and one that stays faulty leases a task every two minutes at most.
+//!
+//! A run process works for a task, and what it reports may come of the task. So no task keeps others away for long: a
+//! fault that concerns more than its task is tried with a task that has not reported it; one that a single task met
+//! twice, or that a task met although others got past it, concerns that task alone.
 
 use std::time::{Duration, Instant};
 
 use docket_schema::{
-    ids::TaskId,
+    ids::{TaskId, TreeHash},
     task::Flow,
-    wire::{FAULTS_MAX, FaultScope, WorkerFault},
+    wire::{FAULTS_MAX, FaultKind, FaultScope, WorkerFault},
 };
 
-use super::{decide::Moment, state::Key};
+use super::{
+    decide::Moment,
+    state::{Key, Reach, Run},
+};
 
 /// First pause after a fault: most are found by a person who then looks at the result of a fix.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause. Each attempt leaves two events in a task's stream.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
+/// For so long after a pause only tasks are wanted that have not reported the fault.
+const OTHERS_FIRST: Duration = Duration::from_secs(5);
 /// How long a run that tries a fault may take to meet it again: longer than most starts of servers and first answers
-/// of models. A run that works on after it is taken as a sign that the fault is gone.
+/// of models. Then other tasks are taken again, and the end of the run shows whether the fault is over.
 const TRIAL: Duration = Duration::from_secs(30);
-/// So many tasks that alone meet the same kind of fault are taken as a sign that every task does.
+/// After so long without a task to try it, a fault that concerns few tasks is forgotten: they may have ended elsewhere.
+const FORGET: Duration = Duration::from_secs(300);
+/// For so long a report bears on later ones.
+const RECENT: Duration = Duration::from_secs(600);
+/// So many other tasks that lately met a fault of the same kind, each alone, show that every task does, where they do
+/// not all begin with the same files.
 const TASKS_BEFORE_ALL: usize = 4;
+/// As [`TASKS_BEFORE_ALL`], where all begin with the same files, which may be the cause.
+const TASKS_OF_ONE_BASE_BEFORE_ALL: usize = 15;
+/// Reporters of a fault that are remembered, the latest.
+const REPORTERS_MAX: usize = 8;
+/// Doubts that are remembered, the latest.
+const DOUBTS_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     entries: Vec<Entry>,
+    doubts: Vec<Doubt>,
+    /// When the latest run began of those that got to their work.
+    success: Option<Instant>,
     /// Rises whenever [`Quarantine::faults`] changes.
     version: u64,
+}
+
+/// The task whose run process reports a fault.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reporter {
+    pub(super) task: TaskId,
+    /// The files that the task begins with.
+    pub(super) base: TreeHash,
 }
 
 #[derive(Debug)]
@@ -38,6 +69,12 @@ struct Entry {
     /// How often it was met again after a pause.
     repeats: u32,
     stage: Stage,
+    /// Tasks that met it, the latest last.
+    reporters: Vec<TaskId>,
+    /// The files that the latest of them begins with.
+    base: TreeHash,
+    /// When it was met last.
+    met: Instant,
 }
 
 /// Where a fault is between its report and its end.
@@ -45,114 +82,265 @@ struct Entry {
 enum Stage {
     /// Tasks are kept away until this instant.
     Paused(Instant),
-    /// One task is wanted.
-    Probing,
-    /// This run shows whether the fault is still there; at this instant it has.
+    /// Until this instant one task is wanted that has not reported the fault.
+    WantsOther(Instant),
+    /// One task is wanted. A fault that concerns few is forgotten at this instant.
+    Wanted(Instant),
+    /// This run shows whether the fault is still there; tasks are kept away until this instant.
     OnTrial(Key, Instant),
+    /// The same, and tasks are taken meanwhile.
+    Relieved(Key),
+}
+
+/// A task whose word does not keep other tasks away: nothing confirmed it.
+#[derive(Debug)]
+struct Doubt {
+    task: TaskId,
+    kind: FaultKind,
+    /// The tasks that it said the fault concerns.
+    scope: FaultScope,
+    /// Another of them got past the fault. Otherwise one that meets it too confirms it.
+    is_refuted: bool,
+    met: Instant,
+}
+
+/// A report, as far as it is believed.
+struct Believed {
+    fault: WorkerFault,
+    /// Tasks that met the fault before, and how often it was met, where that is not with an entry of the same scope.
+    earlier: Vec<TaskId>,
+    repeats: u32,
+}
+
+impl Entry {
+    fn is_of(&self, kind: FaultKind, scope: &FaultScope) -> bool {
+        self.fault.kind == kind && self.fault.scope == *scope
+    }
+
+    const fn is_probed(&self) -> bool {
+        matches!(self.stage, Stage::WantsOther(_) | Stage::Wanted(_))
+    }
+
+    fn is_tried_by(&self, key: Key) -> bool {
+        matches!(self.stage, Stage::OnTrial(by, _) | Stage::Relieved(by) if by == key)
+    }
+
+    fn add_reporters(&mut self, tasks: impl IntoIterator<Item = TaskId>) {
+        for task in tasks {
+            self.reporters.retain(|known| *known != task);
+            self.reporters.push(task);
+        }
+        let surplus = self.reporters.len().saturating_sub(REPORTERS_MAX);
+        self.reporters.drain(..surplus);
+    }
 }
 
 impl Quarantine {
     /// Takes in what a run process reported.
-    pub(super) fn report(&mut self, fault: WorkerFault, at: Moment) {
+    pub(super) fn report(&mut self, fault: WorkerFault, by: Reporter, at: Moment) {
         self.version += 1;
-        let fault = self.widen(fault);
-        let is_same = |entry: &Entry| entry.fault.kind == fault.kind && entry.fault.scope == fault.scope;
-        let before = self.entries.iter().position(is_same).map(|nth| self.entries.remove(nth));
-        let (repeats, stage) = match before {
+        self.doubts.retain(|doubt| doubt.met + RECENT > at.now);
+        let narrowed = self.narrow(fault, by.task, at.now);
+        let Believed { fault, earlier, repeats } = self.widen(narrowed, by, at.now);
+        let paused = |repeats| Stage::Paused(at.about(pause(repeats)));
+        let before = self.entries.iter().position(|entry| entry.is_of(fault.kind, &fault.scope));
+        let mut entry = match before.map(|nth| self.entries.remove(nth)) {
             // Several runs may have met it before the first report.
-            Some(Entry { repeats, stage: stage @ Stage::Paused(_), .. }) => (repeats, stage),
-            Some(Entry { repeats, stage: Stage::Probing | Stage::OnTrial(..), .. }) => {
-                let repeats = repeats.saturating_add(1);
-                (repeats, Stage::Paused(at.about(pause(repeats))))
+            Some(entry) if matches!(entry.stage, Stage::Paused(_)) => entry,
+            Some(entry) => {
+                let repeats = entry.repeats.saturating_add(1);
+                Entry { repeats, stage: paused(repeats), ..entry }
             }
-            None => (0, Stage::Paused(at.about(pause(0)))),
+            None => {
+                let (fault, stage, met) = (fault.clone(), paused(repeats), at.now);
+                Entry { fault, repeats, stage, reporters: Vec::new(), base: by.base, met }
+            }
         };
-        self.entries.push(Entry { fault, repeats, stage });
+        entry.add_reporters(earlier.into_iter().chain([by.task]));
+        (entry.fault, entry.base, entry.met) = (fault, by.base, at.now);
+        self.entries.push(entry);
         if self.entries.len() > FAULTS_MAX {
-            self.entries.remove(0);
+            let least = (0..self.entries.len()).min_by_key(|nth| breadth(&self.entries[*nth].fault.scope));
+            if let Some(nth) = least {
+                self.entries.remove(nth);
+            }
         }
     }
 
-    /// The fault, for every task where it was met by many that have nothing else in common.
-    fn widen(&mut self, fault: WorkerFault) -> WorkerFault {
-        let is_alike = |entry: &Entry| {
-            entry.fault.kind == fault.kind && matches!(entry.fault.scope, FaultScope::Task(_))
-        };
-        if !matches!(fault.scope, FaultScope::Task(_))
-            || self.entries.iter().filter(|one| is_alike(one)).count() < TASKS_BEFORE_ALL
-        {
-            return fault;
+    /// The fault, for its task alone where nothing confirms that it concerns others. With what was known of it where
+    /// another task now confirms it.
+    fn narrow(&mut self, fault: WorkerFault, task: TaskId, now: Instant) -> Believed {
+        let (kind, alone) = (fault.kind, FaultScope::Task(task));
+        if fault.scope == alone {
+            return Believed { fault, earlier: Vec::new(), repeats: 0 };
         }
-        self.entries.retain(|entry| !is_alike(entry));
-        WorkerFault { scope: FaultScope::AnyTask, ..fault }
+        if let Some(doubt) = self.doubts.iter_mut().find(|doubt| doubt.task == task && doubt.kind == kind) {
+            doubt.met = now;
+            return Believed {
+                fault: WorkerFault { scope: alone, ..fault },
+                earlier: Vec::new(),
+                repeats: 0,
+            };
+        }
+        let is_only_word = |entry: &Entry| {
+            let is_again = !matches!(entry.stage, Stage::Paused(_));
+            entry.is_of(kind, &fault.scope) && is_again && entry.reporters == [task]
+        };
+        if let Some(nth) = self.entries.iter().position(is_only_word) {
+            let repeats = self.entries.remove(nth).repeats.saturating_add(1);
+            self.doubt(Doubt { task, kind, scope: fault.scope.clone(), is_refuted: false, met: now });
+            return Believed { fault: WorkerFault { scope: alone, ..fault }, earlier: Vec::new(), repeats };
+        }
+        let confirmed =
+            |doubt: &mut Doubt| doubt.kind == kind && doubt.scope == fault.scope && !doubt.is_refuted;
+        let earlier: Vec<TaskId> = self.doubts.extract_if(.., confirmed).map(|doubt| doubt.task).collect();
+        let is_of_earlier = |entry: &mut Entry| {
+            entry.fault.kind == kind
+                && matches!(entry.fault.scope, FaultScope::Task(task) if earlier.contains(&task))
+        };
+        let repeats =
+            self.entries.extract_if(.., is_of_earlier).map(|entry| entry.repeats).max().unwrap_or(0);
+        Believed { fault, earlier, repeats }
+    }
+
+    fn doubt(&mut self, doubt: Doubt) {
+        self.doubts.retain(|known| known.task != doubt.task || known.kind != doubt.kind);
+        self.doubts.push(doubt);
+        let surplus = self.doubts.len().saturating_sub(DOUBTS_MAX);
+        self.doubts.drain(..surplus);
+    }
+
+    /// The fault, for every task where it was met lately by many that have nothing else in common, and by none of the
+    /// runs in between.
+    fn widen(&mut self, told: Believed, by: Reporter, now: Instant) -> Believed {
+        let (fault, success) = (&told.fault, self.success);
+        if !matches!(fault.scope, FaultScope::Task(_)) || !can_concern_all(fault.kind) {
+            return told;
+        }
+        let kind = fault.kind;
+        let is_alike = |entry: &&Entry| {
+            entry.fault.kind == kind
+                && matches!(entry.fault.scope, FaultScope::Task(task) if task != by.task)
+                && entry.met + RECENT > now
+                && success.is_none_or(|success| entry.met > success)
+        };
+        let alike: Vec<&Entry> = self.entries.iter().filter(is_alike).collect();
+        let needed = match alike.iter().any(|entry| entry.base != by.base) {
+            true => TASKS_BEFORE_ALL,
+            false => TASKS_OF_ONE_BASE_BEFORE_ALL,
+        };
+        if alike.len() < needed {
+            return told;
+        }
+        let earlier = alike.iter().flat_map(|entry| entry.reporters.iter().copied()).collect();
+        let is_covered =
+            |entry: &Entry| entry.fault.kind == kind && matches!(entry.fault.scope, FaultScope::Task(_));
+        self.entries.retain(|entry| !is_covered(entry));
+        Believed { fault: WorkerFault { scope: FaultScope::AnyTask, ..told.fault }, earlier, repeats: 0 }
     }
 
     /// The fault that keeps this task away now.
     pub(super) fn fault_for(&self, flow: &Flow, task: TaskId) -> Option<&WorkerFault> {
-        let keeps =
-            |entry: &&Entry| entry.stage != Stage::Probing && entry.fault.scope.covers_task(flow, task);
+        let keeps = |entry: &&Entry| match entry.stage {
+            Stage::Paused(_) | Stage::OnTrial(..) => entry.fault.scope.covers_task(flow, task),
+            Stage::WantsOther(_) => entry.reporters.contains(&task),
+            Stage::Wanted(_) | Stage::Relieved(_) => false,
+        };
         self.entries.iter().find(keeps).map(|entry| &entry.fault)
     }
 
     /// A run begins: it shows what becomes of the faults that concern it.
     pub(super) fn begin_trial(&mut self, key: Key, flow: &Flow, now: Instant) {
         for entry in &mut self.entries {
-            if entry.stage == Stage::Probing && entry.fault.scope.covers_task(flow, key.task) {
+            if entry.is_probed() && entry.fault.scope.covers_task(flow, key.task) {
                 entry.stage = Stage::OnTrial(key, now + TRIAL);
                 self.version += 1;
             }
         }
     }
 
-    /// A run ended without a fault; `is_proof` = it came so far that it would have met one.
-    pub(super) fn end_trial(&mut self, key: Key, is_proof: bool) {
-        let is_tried = |entry: &Entry| matches!(entry.stage, Stage::OnTrial(by, _) if by == key);
-        if !self.entries.iter().any(is_tried) {
-            return;
+    /// A run ended. The faults that it tried are over where it got past what meets them. Otherwise they are tried again,
+    /// and the next pause is as long as if this run had not been.
+    pub(super) fn end_trial(&mut self, key: Key, run: &Run, reach: Reach, now: Instant) {
+        if reach >= Reach::Work {
+            self.success = self.success.max(Some(run.begun));
         }
-        self.version += 1;
-        if is_proof {
-            self.entries.retain(|entry| !is_tried(entry));
-        } else {
-            self.entries
-                .iter_mut()
-                .filter(|entry| is_tried(entry))
-                .for_each(|entry| entry.stage = Stage::Probing);
+        for doubt in self.doubts.iter_mut().filter(|doubt| is_past(reach, doubt.kind)) {
+            doubt.is_refuted |= run.begun > doubt.met && doubt.scope.covers_task(&run.flow, key.task);
+        }
+        let is_over = |entry: &mut Entry| entry.is_tried_by(key) && is_past(reach, entry.fault.kind);
+        let over: Vec<Entry> = self.entries.extract_if(.., is_over).collect();
+        self.version += u64::from(!over.is_empty());
+        for Entry { fault: WorkerFault { kind, scope, .. }, reporters, met, .. } in over {
+            if matches!(scope, FaultScope::Task(_)) {
+                continue;
+            }
+            for task in reporters {
+                self.doubt(Doubt { task, kind, scope: scope.clone(), is_refuted: true, met });
+            }
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_tried_by(key)) {
+            entry.stage = Stage::Wanted(now + FORGET);
+            self.version += 1;
         }
     }
 
     /// Lets time pass.
     pub(super) fn pass(&mut self, now: Instant) {
-        let before = self.entries.len();
-        self.entries.retain(|entry| !matches!(entry.stage, Stage::OnTrial(_, until) if until <= now));
-        self.version += u64::from(self.entries.len() != before);
+        let is_forgotten = |entry: &mut Entry| {
+            !is_wide(&entry.fault.scope) && matches!(entry.stage, Stage::Wanted(until) if until <= now)
+        };
+        self.version += self.entries.extract_if(.., is_forgotten).count() as u64;
         for entry in &mut self.entries {
-            if matches!(entry.stage, Stage::Paused(until) if until <= now) {
-                entry.stage = Stage::Probing;
-                self.version += 1;
-            }
+            let stage = match entry.stage {
+                Stage::Paused(until) if until <= now => match entry.fault.scope {
+                    FaultScope::Task(_) => Stage::Wanted(now + FORGET),
+                    FaultScope::AnyTask
+                    | FaultScope::Provider { .. }
+                    | FaultScope::Model(_)
+                    | FaultScope::Setup(_) => Stage::WantsOther(now + OTHERS_FIRST),
+                },
+                Stage::WantsOther(until) if until <= now => Stage::Wanted(now + FORGET),
+                Stage::OnTrial(key, until) if until <= now => Stage::Relieved(key),
+                Stage::Paused(_)
+                | Stage::WantsOther(_)
+                | Stage::Wanted(_)
+                | Stage::OnTrial(..)
+                | Stage::Relieved(_) => continue,
+            };
+            entry.stage = stage;
+            self.version += 1;
         }
     }
 
     /// The next instant at which time alone changes something.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         let wake = |entry: &Entry| match entry.stage {
-            Stage::Paused(until) | Stage::OnTrial(_, until) => Some(until),
-            Stage::Probing => None,
+            Stage::Paused(until) | Stage::WantsOther(until) | Stage::OnTrial(_, until) => Some(until),
+            Stage::Wanted(until) => (!is_wide(&entry.fault.scope)).then_some(until),
+            Stage::Relieved(_) => None,
         };
         self.entries.iter().filter_map(wake).min()
     }
 
-    /// Whether one task is wanted that shows whether a fault is still there.
+    /// Whether one task is wanted that shows whether a fault of many tasks is still there. A fault of few does not limit
+    /// what else is asked for.
     pub(super) fn is_probing(&self) -> bool {
-        self.entries.iter().any(|entry| entry.stage == Stage::Probing)
+        self.entries.iter().any(|entry| entry.is_probed() && is_wide(&entry.fault.scope))
     }
 
-    /// What is said of them with a request for work.
+    /// What is said of them with a request for work. Where another task is wanted than those that reported a fault,
+    /// each of these is kept away.
     pub(super) fn faults(&self) -> Vec<WorkerFault> {
-        let said =
-            |entry: &Entry| WorkerFault { is_probed: entry.stage == Stage::Probing, ..entry.fault.clone() };
-        self.entries.iter().map(said).collect()
+        let listed = self.entries.iter().filter(|entry| !matches!(entry.stage, Stage::Relieved(_)));
+        let said = listed.map(|entry| WorkerFault { is_probed: entry.is_probed(), ..entry.fault.clone() });
+        let wanting = self.entries.iter().filter(|entry| matches!(entry.stage, Stage::WantsOther(_)));
+        let kept_away = wanting.flat_map(|entry| {
+            let of_task =
+                |task: &TaskId| WorkerFault { scope: FaultScope::Task(*task), ..entry.fault.clone() };
+            entry.reporters.iter().map(of_task)
+        });
+        said.chain(kept_away).take(FAULTS_MAX).collect()
     }
 
     /// Rises whenever [`Quarantine::faults`] changes.
@@ -166,126 +354,42 @@ fn pause(repeats: u32) -> Duration {
     PAUSE_MIN.saturating_mul(1 << repeats.min(10)).min(PAUSE_MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use docket_schema::{ids::Epoch, wire::FaultKind};
-    use uuid::Uuid;
+/// Whether a fault concerns so many tasks that one of them is always about.
+const fn is_wide(scope: &FaultScope) -> bool {
+    breadth(scope) >= 2
+}
 
-    use super::*;
-
-    fn fault(kind: FaultKind, scope: FaultScope) -> WorkerFault {
-        WorkerFault::new(kind, scope, "it does not work")
-    }
-
-    fn key(task: u128) -> Key {
-        Key { task: TaskId(Uuid::from_u128(task)), epoch: Epoch(1) }
-    }
-
-    fn flow() -> Flow {
-        "default\t\t\t\t\treact".parse().unwrap()
-    }
-
-    /// One fault of a kind, from its report on.
-    struct Story {
-        quarantine: Quarantine,
-        now: Instant,
-    }
-
-    impl Story {
-        fn begin() -> Self {
-            let mut story = Self { quarantine: Quarantine::default(), now: Instant::now() };
-            story.report(FaultScope::AnyTask);
-            story
-        }
-
-        fn report(&mut self, scope: FaultScope) {
-            let at = Moment { now: self.now, jitter: u64::MAX - 1 };
-            self.quarantine.report(fault(FaultKind::Sandbox, scope), at);
-        }
-
-        /// Passes the pause; gives its length.
-        fn pass_pause(&mut self) -> Duration {
-            let wake = self.quarantine.next_wake().unwrap();
-            let pause = wake - self.now;
-            self.now = wake;
-            self.quarantine.pass(self.now);
-            assert!(self.quarantine.is_probing());
-            pause
-        }
-    }
-
-    #[test]
-    fn pauses_grow_to_a_bound_while_the_fault_is_met_again() {
-        let mut story = Story::begin();
-        let mut pauses = Vec::new();
-        for nth in 0..10 {
-            assert!(story.quarantine.fault_for(&flow(), key(1).task).is_some(), "{nth}");
-            pauses.push(story.pass_pause());
-            assert!(story.quarantine.fault_for(&flow(), key(1).task).is_none(), "one task may come");
-            story.quarantine.begin_trial(key(nth), &flow(), story.now);
-            assert!(story.quarantine.fault_for(&flow(), key(1).task).is_some(), "and no other");
-            story.report(FaultScope::AnyTask);
-        }
-        assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] / 2), "{pauses:?}");
-        assert!(pauses[0] <= PAUSE_MIN && pauses[9] <= PAUSE_MAX && pauses[9] >= PAUSE_MAX / 2, "{pauses:?}");
-    }
-
-    #[test]
-    fn a_run_that_gets_further_ends_the_fault() {
-        for is_proof in [true, false] {
-            let mut story = Story::begin();
-            story.pass_pause();
-            story.quarantine.begin_trial(key(1), &flow(), story.now);
-            story.quarantine.end_trial(key(2), true);
-            assert_eq!(story.quarantine.faults().len(), 1, "another run says nothing of it");
-            story.quarantine.end_trial(key(1), is_proof);
-            assert_eq!(story.quarantine.faults().is_empty(), is_proof);
-            assert_eq!(story.quarantine.is_probing(), !is_proof);
-        }
-        let mut story = Story::begin();
-        story.pass_pause();
-        story.quarantine.begin_trial(key(1), &flow(), story.now);
-        story.quarantine.pass(story.now + TRIAL);
-        assert!(story.quarantine.faults().is_empty(), "it works on");
-    }
-
-    #[test]
-    fn reports_of_runs_that_began_together_count_once() {
-        let mut story = Story::begin();
-        let wake = story.quarantine.next_wake();
-        story.report(FaultScope::AnyTask);
-        assert_eq!(story.quarantine.next_wake(), wake);
-        assert_eq!(story.quarantine.faults().len(), 1);
-    }
-
-    #[test]
-    fn many_tasks_that_meet_the_same_fault_make_it_one_of_all_tasks() {
-        let mut quarantine = Quarantine::default();
-        let at = Moment { now: Instant::now(), jitter: 0 };
-        for task in 1..=5 {
-            quarantine.report(fault(FaultKind::McpServer, FaultScope::Task(key(task).task)), at);
-        }
-        let faults = quarantine.faults();
-        assert!(faults.len() == 1 && faults[0].scope == FaultScope::AnyTask, "{faults:?}");
-        // Of another kind each is its own.
-        quarantine.report(fault(FaultKind::Engine, FaultScope::Task(key(9).task)), at);
-        assert_eq!(quarantine.faults().len(), 2);
-    }
-
-    #[test]
-    fn faults_are_bounded_and_each_change_is_seen() {
-        let mut quarantine = Quarantine::default();
-        let at = Moment { now: Instant::now(), jitter: 0 };
-        for nth in 0..2 * FAULTS_MAX {
-            let before = quarantine.version();
-            quarantine.report(fault(FaultKind::Toolchain, FaultScope::Setup(nth.to_string())), at);
-            assert!(quarantine.version() > before);
-        }
-        assert_eq!(quarantine.faults().len(), FAULTS_MAX);
-        let before = quarantine.version();
-        quarantine.pass(at.now);
-        assert_eq!(quarantine.version(), before, "nothing passed");
-        quarantine.pass(at.now + PAUSE_MIN);
-        assert!(quarantine.version() > before && quarantine.is_probing());
+/// How many tasks a fault concerns, compared with others.
+const fn breadth(scope: &FaultScope) -> u8 {
+    match scope {
+        FaultScope::AnyTask => 3,
+        FaultScope::Provider { .. } => 2,
+        FaultScope::Model(_) | FaultScope::Setup(_) => 1,
+        FaultScope::Task(_) => 0,
     }
 }
+
+/// Whether a run that got so far would have met a fault of this kind. Models are asked after the start.
+fn is_past(reach: Reach, kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::Key | FaultKind::Model => reach >= Reach::End,
+        FaultKind::McpServer
+        | FaultKind::Sandbox
+        | FaultKind::Toolchain
+        | FaultKind::Engine
+        | FaultKind::Disk
+        | FaultKind::Host => reach >= Reach::Work,
+    }
+}
+
+/// Whether a fault of this kind, met by many tasks, can be met by every task. The others are of something that only
+/// some tasks want.
+const fn can_concern_all(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::McpServer | FaultKind::Sandbox | FaultKind::Disk | FaultKind::Host => true,
+        FaultKind::Toolchain | FaultKind::Key | FaultKind::Model | FaultKind::Engine => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

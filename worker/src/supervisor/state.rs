@@ -7,7 +7,7 @@ use std::{
 };
 
 use docket_schema::{
-    ids::{Epoch, TaskId},
+    ids::{Epoch, TaskId, TreeHash},
     task::Flow,
     wire::{Held, Lease, LostWhy, ReleaseReason, WorkerFault},
 };
@@ -86,6 +86,17 @@ impl std::fmt::Display for RunEnd {
     }
 }
 
+/// How far a run process got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// Not beyond its start, as far as is known: whether it would have met a fault of the worker is open.
+    Start,
+    /// To the work of its task.
+    Work,
+    /// To an end that its log tells.
+    End,
+}
+
 /// Where a run process is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -140,6 +151,9 @@ pub(super) struct Run {
     pub(super) stage: Stage,
     /// What its task needs of a worker.
     pub(super) flow: Flow,
+    /// The files that its task begins with.
+    pub(super) base: TreeHash,
+    pub(super) begun: Instant,
 }
 
 /// A repeated call: under way, waiting for its next attempt, or not wanted.
@@ -268,7 +282,7 @@ pub(super) enum Event {
         lost: Vec<(TaskId, LostWhy)>,
     },
     BeatFailed,
-    RunEnded(Key, RunEnd),
+    RunEnded(Key, RunEnd, Reach),
     /// It ended as [`RunEnd::WorkerFault`] and said which.
     RunFaulted(Key, WorkerFault),
     /// The coordinator took a lease back, or would not have it.
