@@ -122,7 +122,10 @@ impl KnownFailures {
         match (old, before) {
             (OldFailures::Held, _) => {}
             (OldFailures::Excused, Some(before)) => {
-                words.push_str(&format!(" These failed before your change; you do not need to fix them: {}.", listed(before)));
+                words.push_str(&format!(
+                    " These failed before your change; you do not need to fix them: {}.",
+                    listed(before)
+                ));
             }
             (OldFailures::Excused, None) => words.push_str(
                 " You do not need to fix tests that failed before your work and have nothing to do with it.",

@@ -23,7 +23,7 @@ struct Never;
 
 impl Runner for Never {
     fn run(&self, _spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
-        Box::pin(async { Err(RunnerError { reason: "not run".to_owned() }) })
+        Box::pin(async { Err(RunnerError::of_host("not run")) })
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 use docket_schema::{
     ids::{DecisionHash, Turn},
     message::CallId,
-    run::{BaseChecked, GateRequested, GateStep, RunStarted, RunState, Stage},
+    run::{BaseChecked, GateRequested, GateSpec, GateStep, Mend, RunStarted, RunState, Stage},
     task::TaskSpec,
 };
 
@@ -27,7 +27,7 @@ use super::{
     start::{StartError, restored},
     workbench::Workbench,
 };
-use crate::bootstrap::Bootstrap;
+use crate::{bootstrap::Bootstrap, lint};
 
 /// How long a result stands for other runs: what is not part of a tree, as a package index, changes too.
 const SHARED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -53,7 +53,7 @@ pub(super) async fn check(
         let checks = run(bench, state, &pins).await;
         restored(&mut bench.workspace, state, material).await?;
         // What did not run may run a minute later: a runner is installed, the machine is less busy.
-        let all_ran = checks.iter().all(|check| check.facts.not_run.is_none());
+        let all_ran = checks.iter().all(|check| check.gate.is_linter() || check.facts.not_run.is_none());
         if all_ran && let Err(error) = keep(&kept, &checks) {
             // They are run again next time.
             tracing::debug!(%error, "what checks say of a base is not kept");
@@ -71,8 +71,15 @@ fn is_wanted(state: &RunState, pins: &RunStarted) -> bool {
     pins.settings.base_checks && untouched && !state.base_checked && gates(pins).next().is_some()
 }
 
-fn gates(pins: &RunStarted) -> impl Iterator<Item = &docket_schema::run::GateSpec> {
-    pins.gates.iter().filter(|gate| gate.name != REQUIRES)
+/// The pinned checks, and the linters that judge at the end. Which files these are then given is not known yet: it
+/// matters only whether they run.
+fn gates(pins: &RunStarted) -> impl Iterator<Item = GateSpec> {
+    let linters = pins.linters.iter().filter(|linter| linter.gates).map(|linter| GateSpec {
+        name: linter.name.clone(),
+        command: lint::line(linter.project.as_ref().unwrap_or(&linter.check), &[]),
+        mend: Some(Mend { command: None, files: Vec::new(), imports: None }),
+    });
+    pins.gates.iter().filter(|gate| gate.name != REQUIRES).cloned().chain(linters)
 }
 
 async fn run(bench: &Workbench, state: &RunState, pins: &RunStarted) -> Vec<BaseChecked> {
@@ -86,14 +93,14 @@ async fn run(bench: &Workbench, state: &RunState, pins: &RunStarted) -> Vec<Base
         let passed = checks::passed(&open, &outcome);
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let facts = bench.redacted(outcome.facts);
-        done.push(BaseChecked { gate: gate.clone(), passed, facts, duration_ms, shared: false });
+        done.push(BaseChecked { gate, passed, facts, duration_ms, shared: false });
     }
     done
 }
 
 /// Named after all that the result depends on, as far as a log says it.
 fn kept_at(cache: &Path, pins: &RunStarted, spec: &TaskSpec) -> PathBuf {
-    let gates: Vec<&docket_schema::run::GateSpec> = gates(pins).collect();
+    let gates: Vec<GateSpec> = gates(pins).collect();
     let on = serde_json::json!([
         pins.base.tree,
         gates,

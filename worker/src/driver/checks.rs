@@ -9,7 +9,7 @@ use docket_schema::{
     message::ToolUse,
     run::{GateRequested, GateSpec, GateStep, RunState},
     snapshot::EntryKind,
-    tool::{LintSeen, LintStatus},
+    tool::{LintSeen, LintStatus, NotRun, NotRunCause},
 };
 
 use super::workbench::Workbench;
@@ -64,6 +64,8 @@ pub(super) async fn run(
         let told = format!("{name} is not installed or cannot run here: nothing was checked\n");
         outcome.content.splice(0..0, told.into_bytes());
         outcome.facts.lint = vec![LintSeen::plain(name, LintStatus::Missing)];
+        let by_run = changes_testing(state);
+        outcome.facts.not_run = Some(NotRun { by_run, ..NotRun::lacking(NotRunCause::ProgramMissing, name) });
     }
     outcome
 }
@@ -73,7 +75,7 @@ fn others_of(done: &[(usize, Done<'_>)]) -> tools::Others {
     let mut others = tools::Others::default();
     for Done { open, outcome, .. } in done.iter().map(|(_, done)| done) {
         let passed = passed(open, outcome);
-        others.failed |= !passed;
+        others.failed |= !passed && !is_absent(open, outcome);
         if passed && outcome.facts.exit == Some(0) {
             let ran = outcome.facts.tests.is_none_or(|tests| tests.passed > 0);
             others.tests_passed |= open.gate.name == TESTS && ran;
@@ -86,8 +88,7 @@ fn others_of(done: &[(usize, Done<'_>)]) -> tools::Others {
 
 /// Whether a linter's check could not run.
 fn is_absent(open: &GateRequested, outcome: &ToolOutcome) -> bool {
-    let is_linter = open.gate.mend.as_ref().is_some_and(|mend| mend.imports.is_none());
-    open.step.is_check() && is_linter && outcome.facts.exit == Some(NOT_FOUND)
+    open.step.is_check() && open.gate.is_linter() && outcome.facts.exit == Some(NOT_FOUND)
 }
 
 const TESTS: &str = "tests";
@@ -108,8 +109,13 @@ async fn of_tests(bench: &Workbench, state: &RunState, open: &GateRequested, out
     if let Some(why) = &mut outcome.facts.not_run {
         let is_same = |gate: &GateSpec| gate.name == open.gate.name && gate.command == open.gate.command;
         let was_pinned = state.pins.as_ref().is_some_and(|pins| pins.gates.iter().any(is_same));
-        why.by_run = !was_pinned || state.overlay.keys().any(tools::says_how_to_test);
+        why.by_run = !was_pinned || changes_testing(state);
     }
+}
+
+/// Whether the run changed files that say how the project is tested.
+fn changes_testing(state: &RunState) -> bool {
+    state.overlay.keys().any(tools::says_how_to_test)
 }
 
 /// Files whose tests the run took out. One that lies elsewhere now, under its name, is still there.
@@ -151,7 +157,7 @@ fn none_ran(outcome: &ToolOutcome) -> bool {
     outcome.facts.tests.is_some_and(|tests| tests.total() == 0)
 }
 
-/// Whether a check passed, and whether a mending mended anything. A linter that is not installed judges nobody. Tests of
+/// Whether a check passed, and whether a mending mended anything. A linter that is not installed did not pass. Tests of
 /// which none was run, though there are some or were, have shown nothing.
 pub(super) fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
     let facts = &outcome.facts;
@@ -159,9 +165,8 @@ pub(super) fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
     match open.step {
         GateStep::Mend => ended && !facts.changed.is_empty(),
         GateStep::Check => {
-            let absent = is_absent(open, outcome);
             let in_vain = none_ran(outcome) && !(facts.unrun.is_empty() && facts.removed_tests.is_empty());
-            ended && (facts.exit == Some(0) && !in_vain || absent)
+            ended && facts.exit == Some(0) && !in_vain
         }
     }
 }
@@ -204,6 +209,18 @@ mod tests {
             let line = tests.map(|tests| tests.command);
             let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
             assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));
+        }
+    }
+
+    #[test]
+    fn a_linter_that_is_not_installed_does_not_pass() {
+        let mut linter = open("ruff");
+        linter.gate.mend =
+            Some(docket_schema::run::Mend { command: None, files: Vec::new(), imports: None });
+        for (exit, passes) in [(0, true), (1, false), (NOT_FOUND, false)] {
+            let facts = ToolFacts { exit: Some(exit), ..ToolFacts::default() };
+            let outcome = ToolOutcome { facts, ..ToolOutcome::default() };
+            assert_eq!(passed(&linter, &outcome), passes, "{exit}");
         }
     }
 

@@ -9,8 +9,9 @@ use std::{error::Error, fs::OpenOptions, os::unix::fs::FileExt as _, path::Path}
 use docket_schema::{
     ids::TaskId,
     message::ModelRef,
-    run::{ModelFailed, Purpose, RunEvent},
+    run::{ModelFailed, Purpose, RunEvent, RunState},
     task::Flow,
+    tool::{NotRun, NotRunCause},
     wire::{FaultKind, FaultScope, WorkerFault},
 };
 use nix::errno::Errno;
@@ -174,6 +175,21 @@ fn fault_of_refusal(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFaul
     Some(WorkerFault::new(kind, scope, &message))
 }
 
+/// The fault of this worker that kept a final check from running, if one did: its sandbox does not start.
+pub(super) fn fault_of_checks(state: &RunState, results: &Outgoing) -> Option<WorkerFault> {
+    let task = state.pins.as_ref()?.task;
+    let why = sandbox_that_failed(results)?;
+    // Other tasks meet it by themselves, should it concern them: what a task runs must not take a worker out of service.
+    Some(WorkerFault::new(FaultKind::Sandbox, FaultScope::Task(task), &why.reason))
+}
+
+fn sandbox_that_failed(results: &Outgoing) -> Option<&NotRun> {
+    results.events().iter().find_map(|(_, event)| {
+        let RunEvent::GateFinished(finished) = event else { return None };
+        finished.facts.not_run.as_ref().filter(|why| why.cause == NotRunCause::Sandbox)
+    })
+}
+
 /// Whether a server says that it does not have the model, in the words of those that run locally.
 fn names_unknown_model(failed: &ModelFailed) -> bool {
     let said = failed.message.to_lowercase();
@@ -184,6 +200,13 @@ fn names_unknown_model(failed: &ModelFailed) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use docket_schema::{
+        ids::Turn,
+        message::CallId,
+        run::{GateFinished, GateStep},
+        tool::ToolFacts,
+    };
+
     use super::*;
     use crate::workspace::MaterializeError;
 
@@ -216,12 +239,41 @@ mod tests {
     }
 
     #[test]
+<<<<<<< HEAD
     fn only_a_server_that_no_workspace_can_break_keeps_every_task_away() {
         let task = TaskId(uuid::Uuid::from_u128(7));
         let of_worker = |command: &[&str], env_from: &[&str], error: &SessionError| {
             let scope = scope_of_server(&server(command, env_from), error, task);
             assert!(scope == FaultScope::AnyTask || scope == FaultScope::Task(task), "{scope:?}");
             scope == FaultScope::AnyTask
+=======
+    fn checks_that_the_sandbox_did_not_start_are_the_workers_fault_and_no_others() {
+        let finished = |cause: NotRunCause| {
+            let not_run = Some(NotRun::because(cause, "why"));
+            let mut out = Outgoing::default();
+            let event = GateFinished {
+                call: CallId::gate(Turn(1), 0),
+                step: GateStep::Check,
+                passed: false,
+                content: String::new().into(),
+                full: None,
+                facts: ToolFacts { not_run, ..ToolFacts::default() },
+                duration_ms: 1,
+            };
+            out.push(Turn(1), event);
+            out
+        };
+        for cause in NotRunCause::ALL {
+            let is_fault = sandbox_that_failed(&finished(cause)).is_some();
+            assert_eq!(is_fault, cause == NotRunCause::Sandbox, "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_lies_in_the_workspace_may_be_missing_in_one_tree_only() {
+        let server = |command: &[&str]| {
+            lies_in_workspace(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+>>>>>>> fix-verdict
         };
         let cannot_execute = |errno: Errno| {
             let source = std::io::Error::from(errno);

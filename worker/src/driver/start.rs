@@ -47,9 +47,17 @@ use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
+<<<<<<< HEAD
     model::{Secret, goes_to_local_servers_alone},
     sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
+=======
+    model::{Secret, are_all_local},
+    sandbox::{
+        BackendChoice, Checked, CommandOutput, CommandSpec, Limits, Sandbox, SandboxConfig, SandboxError,
+    },
+    tools::{self, RunnerError, RunnerFault, TestRunnerConfig, ToolSettings},
+>>>>>>> fix-verdict
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
 
@@ -443,16 +451,26 @@ impl SandboxRunner {
         }
         command.timeout = Duration::from_millis(spec.timeout_ms);
         command.network = network;
-        let output = self.0.run(command).await.map_err(|error| RunnerError { reason: error.to_string() })?;
-        let seen = output.network;
-        let output = tools::CommandOutput {
-            ended: ended(output.ended),
-            stdout: captured(output.stdout),
-            stderr: captured(output.stderr),
-            put_back: output.put_back,
-        };
-        Ok((output, seen))
+        let mut output = self.0.run(command).await.map_err(runner_error)?;
+        let seen = output.network.take();
+        Ok((as_output(output), seen))
     }
+}
+
+fn as_output(output: CommandOutput) -> tools::CommandOutput {
+    tools::CommandOutput {
+        ended: ended(output.ended),
+        stdout: captured(output.stdout),
+        stderr: captured(output.stderr),
+        put_back: output.put_back,
+    }
+}
+
+fn runner_error(error: SandboxError) -> RunnerError {
+    let reason = error.to_string();
+    let fault = if error.is_of_workspace() { RunnerFault::Workspace } else { RunnerFault::Host };
+    let output = if let SandboxError::NotRestored { output, .. } = error { Some(*output) } else { None };
+    RunnerError { reason, fault, output: output.map(as_output).map(Box::new) }
 }
 
 const fn ended(ended: crate::sandbox::Ended) -> tools::Ended {

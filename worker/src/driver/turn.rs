@@ -180,7 +180,7 @@ impl Driver {
                     None => return Ok(RunExit::Drained),
                 },
                 Next::Tools => results = self.tools(Resumed::No, progress).await?,
-                Next::Gates => results = self.hands.bench.run_gates(state).await?,
+                Next::Gates => results = self.gates().await?,
                 Next::Again => results = Outgoing::default(),
                 Next::Wait(wait) => {
                     progress.at_most(wait);
@@ -213,6 +213,17 @@ impl Driver {
         }
     }
 
+    /// Runs the open final checks.
+    async fn gates(&mut self) -> Result<Outgoing, DriverError> {
+        let state = self.journal.state();
+        let results = self.hands.bench.run_gates(state).await?;
+        match faults::fault_of_checks(state, &results) {
+            // The checks stay open: another worker runs them.
+            Some(fault) => Err(DriverError::Worker(Box::new(fault))),
+            None => Ok(results),
+        }
+    }
+
     /// What a crash left open: intents without results. The fold says which; each call's recovery
     /// class says what to do.
     /// None where a drain came first.
@@ -231,7 +242,7 @@ impl Driver {
                 self.ask(&call, &rendered, progress).await
             }
             Stage::Tools => Ok(Some(self.tools(Resumed::Yes, progress).await?)),
-            Stage::Gates => Ok(Some(self.hands.bench.run_gates(self.journal.state()).await?)),
+            Stage::Gates => Ok(Some(self.gates().await?)),
             Stage::Deciding => Ok(Some(Outgoing::default())),
             other @ (Stage::Unstarted | Stage::Paused | Stage::Blocked | Stage::Ended(_)) => {
                 Err(DriverError::NotDeciding(other.as_str()))

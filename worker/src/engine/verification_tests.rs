@@ -100,6 +100,11 @@ fn linter(name: &str, gates: bool) -> LinterSpec {
 
 /// A run at its end that left a file of Python, under these rules.
 fn at_its_end(mend_rules: u32, linters: &[LinterSpec]) -> Log {
+    at_its_end_after(mend_rules, linters, &mut |_| {})
+}
+
+/// The same, after `begin`.
+fn at_its_end_after(mend_rules: u32, linters: &[LinterSpec], begin: &mut dyn FnMut(&mut Log)) -> Log {
     let settings = RunSettings {
         turns_max: 100,
         corrections_max: 1,
@@ -109,6 +114,7 @@ fn at_its_end(mend_rules: u32, linters: &[LinterSpec]) -> Log {
     };
     let mut log = Log::of(settings, &["tests"], "namespaces");
     log.pin(|pins| pins.linters = linters.to_vec());
+    begin(&mut log);
     log.leave("b.py");
     log.say("Done.", &[]);
     log
@@ -189,6 +195,37 @@ fn a_check_that_does_not_end_is_not_mended_and_one_that_is_missing_is_not_run_ag
     run.gates_said(&[(true, absent), (false, tests(&["a"]))]);
     run.say("Done.", &[]);
     assert_eq!(steps(&run), ["tests"]);
+}
+
+#[test]
+fn a_linter_that_ran_before_the_run_must_run_at_its_end() {
+    let mend = || Some(docket_schema::run::Mend { command: None, files: Vec::new(), imports: None });
+    let absent = || ToolFacts {
+        lint: vec![LintSeen::plain("loud", LintStatus::Missing)],
+        not_run: Some(NotRun::lacking(NotRunCause::ProgramMissing, "loud")),
+        ..told(127)
+    };
+    for (base, passed, fails) in [(told(0), true, true), (told(1), false, true), (absent(), false, false)] {
+        let gate = GateSpec { name: "loud".to_owned(), command: "loud".to_owned(), mend: mend() };
+        let checked = BaseChecked { gate, passed, facts: base.clone(), duration_ms: 1, shared: false };
+        let mut begin = |log: &mut Log| {
+            log.push(checked.clone());
+        };
+        let mut run = at_its_end_after(1, &[linter("loud", true)], &mut begin);
+        run.gates_said(&[(false, absent()), (true, tests(&[]))]);
+        assert_eq!(run.state.corrections > 0, fails, "{base:?}");
+        assert_eq!(run.state.linters_missing.contains("loud"), !fails, "{base:?}");
+        assert!(run.state.undecided.is_empty(), "{base:?}");
+    }
+}
+
+#[test]
+fn the_models_own_tests_do_not_replace_the_recorded_base() {
+    let mut log = Log::of(RunSettings { turns_max: 100, ..RunSettings::default() }, &["tests"], "namespaces");
+    at_base(&mut log, true, told(0));
+    ran_tests(&mut log, &["broken"]);
+    let base = log.state.known_failures.at_start("tests").expect("recorded");
+    assert_eq!(base.outcome, docket_schema::run::CheckOutcome::Passed);
 }
 
 fn planned(log: &Log) -> Vec<String> {

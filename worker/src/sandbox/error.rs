@@ -3,6 +3,13 @@
 
 use std::{io, path::PathBuf};
 
+use nix::errno::Errno;
+
+use super::config::CommandOutput;
+
+/// Steps of building the walls that handle what lies in the workspace.
+const WORKSPACE_STEPS: [&str; 3] = ["pin ", "cover ", "protect "];
+
 /// See the variants; each names its remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -116,11 +123,22 @@ pub enum SandboxError {
         /// The workspace.
         path: PathBuf,
     },
-    /// The workspace could not be looked through, or what a command changed of hooks and configuration not be put back.
+    /// The workspace could not be looked through, so nothing was run.
     #[error("hooks and configuration of the workspace {path} could not be protected: {source}")]
     Protect {
         /// The workspace.
         path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A command ended, and what it changed of hooks and configuration could not be put back.
+    #[error("hooks and configuration of the workspace {path} could not be put back: {source}")]
+    NotRestored {
+        /// The workspace.
+        path: PathBuf,
+        /// The result of the command.
+        output: Box<CommandOutput>,
         /// The reason.
         #[source]
         source: io::Error,
@@ -139,4 +157,76 @@ pub enum SandboxError {
     /// The plan or the command is too large to be handed over.
     #[error("the command cannot be handed to the sandbox: its arguments are too large")]
     Frame(#[source] io::Error),
+}
+
+impl SandboxError {
+    /// Whether the contents of the workspace, or the command itself, can cause this error. All others come from the host.
+    #[must_use]
+    pub fn is_of_workspace(&self) -> bool {
+        match self {
+            Self::Protect { source, .. } | Self::NotRestored { source, .. } | Self::Execute { source, .. } => {
+                !is_of_host(source)
+            }
+            Self::Setup { step, source } => {
+                WORKSPACE_STEPS.iter().any(|own| step.starts_with(own)) && !is_of_host(source)
+            }
+            Self::EmptyCommand
+            | Self::StdinTooLarge { .. }
+            | Self::Cwd { .. }
+            // A command can use up the memory, and end an init that no walls protect from it.
+            | Self::Lost { .. }
+            | Self::Plan(_)
+            | Self::Frame(_) => true,
+            Self::Workspace { .. }
+            | Self::WorkspaceOwner { .. }
+            | Self::Readonly { .. }
+            | Self::NoBubblewrap
+            | Self::TooFewLayers { .. }
+            | Self::Control { .. }
+            | Self::Start { .. }
+            | Self::Limits(_)
+            | Self::Busy { .. } => false,
+        }
+    }
+}
+
+/// Whether the machine lacks something: disk space, memory, open files.
+fn is_of_host(error: &io::Error) -> bool {
+    error.raw_os_error().map(Errno::from_raw).is_some_and(|errno| {
+        matches!(
+            errno,
+            Errno::ENOSPC
+                | Errno::EDQUOT
+                | Errno::EROFS
+                | Errno::EIO
+                | Errno::EMFILE
+                | Errno::ENFILE
+                | Errno::ENOMEM
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_workspace_holds_is_told_from_what_the_host_lacks() {
+        let protect = |source| SandboxError::Protect { path: "/w".into(), source };
+        let setup = |step: &str, errno: Errno| SandboxError::Setup { step: step.to_owned(), source: errno.into() };
+        for (error, of_workspace) in [
+            (protect(io::Error::other("folders nest too deep")), true),
+            (protect(Errno::ELOOP.into()), true),
+            (protect(Errno::EMFILE.into()), false),
+            (protect(Errno::ENOSPC.into()), false),
+            (setup("protect a/.git", Errno::ENOENT), true),
+            (setup("unshare", Errno::EPERM), false),
+            (setup("mount proc", Errno::EPERM), false),
+            (SandboxError::Lost { said: String::new() }, true),
+            (SandboxError::Busy { path: "/w".into() }, false),
+            (SandboxError::Start { program: "/init".into(), source: Errno::EAGAIN.into() }, false),
+        ] {
+            assert_eq!(error.is_of_workspace(), of_workspace, "{error:?}");
+        }
+    }
 }

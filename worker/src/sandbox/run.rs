@@ -187,7 +187,7 @@ impl Sandbox {
         let baseline = self.look().await?;
         let done = self.run_on(&spec, heard, baseline.as_ref(), begun).await;
         // However it went: what the command left under protected names must not be the next one's beginning.
-        let put_back = self.restore(baseline).await?;
+        let restored = self.restore(baseline).await;
         let (mut running, report) = done?;
         self.inner.inits.make_ready();
         let (cut, network) = (running.cut, running.network.take());
@@ -198,7 +198,17 @@ impl Sandbox {
             (_, report) => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(CommandOutput { ended, stdout, stderr, duration_ms, put_back, network })
+        let mut output = CommandOutput { ended, stdout, stderr, duration_ms, put_back: Vec::new(), network };
+        match restored {
+            Ok(put_back) => {
+                output.put_back = put_back;
+                Ok(output)
+            }
+            Err(source) => {
+                let path = self.inner.walled.clone().unwrap_or_default();
+                Err(SandboxError::NotRestored { path, output: Box::new(output), source })
+            }
+        }
     }
 
     async fn run_on(
@@ -255,11 +265,10 @@ impl Sandbox {
     }
 
     /// The same after it.
-    async fn restore(&self, baseline: Option<Baseline>) -> Result<Vec<String>, SandboxError> {
+    async fn restore(&self, baseline: Option<Baseline>) -> io::Result<Vec<String>> {
         let Some(baseline) = baseline else { return Ok(Vec::new()) };
-        let path = self.inner.walled.clone().unwrap_or_default();
         let restored = tokio::task::spawn_blocking(move || baseline.end()).await;
-        restored.map_err(io::Error::other).flatten().map_err(|source| SandboxError::Protect { path, source })
+        restored.map_err(io::Error::other).flatten()
     }
 
     /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
@@ -282,7 +291,9 @@ impl Sandbox {
             Attended::Pipes => terminal::pass(inits, (&frames, way_out), io::stdout()).await,
             Attended::Aside => terminal::pass(inits, (&frames, way_out), io::stderr()).await,
         };
-        self.restore(baseline).await?;
+        let path = self.inner.walled.clone().unwrap_or_default();
+        let restored = self.restore(baseline).await;
+        restored.map_err(|source| SandboxError::Protect { path, source })?;
         ended(report.map_err(|source| self.not_started(source))?, &spec, String::new)
     }
 

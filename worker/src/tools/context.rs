@@ -13,7 +13,7 @@ use docket_schema::{
 use crate::policy::Sight;
 
 use super::{
-    base_view::BaseView, memory::Memory, output::visible, runner::Runner, signature::error_signature,
+    base_view::BaseView, memory::Memory, output::visible, runner::{Runner, RunnerError}, signature::error_signature,
     whole::WholeOutputs,
 };
 
@@ -141,6 +141,22 @@ impl ToolOutcome {
     pub(super) fn error_midway(name: &str, text: impl Into<String>) -> Self {
         let mut outcome = Self::error(name, text);
         outcome.facts.may_have_changed_tree = true;
+        outcome
+    }
+
+    /// The outcome of a command that the runner could not run, or not put the workspace in order after; `own` is what the
+    /// command itself came to by then.
+    pub(super) fn not_run(name: &str, error: &RunnerError, own: Option<Self>) -> Self {
+        let mut outcome = match own {
+            Some(mut own) => {
+                own.content.extend_from_slice(format!("{error}\n").as_bytes());
+                own.is_error = true;
+                own.facts.may_have_changed_tree = true;
+                own
+            }
+            None => Self::error_midway(name, error.to_string()),
+        };
+        outcome.facts.not_run = Some(error.not_run());
         outcome
     }
 

@@ -22,7 +22,7 @@ use super::{
     files::{load, os},
     output::{cut, printable},
     run_command::as_text,
-    runner::{CommandOutput, CommandSpec, Ended},
+    runner::{CommandOutput, CommandSpec, Ended, RunnerError},
 };
 use crate::lint::{Finding, findings, is_for, is_of_project, line};
 
@@ -108,7 +108,9 @@ pub async fn lint_before(
         if own.is_empty() {
             continue;
         }
-        let before = match check(context, linter, edited, &own).await {
+        // An error of the sandbox says nothing of the linter.
+        let Ok(checked) = check(context, linter, edited, &own).await else { continue };
+        let before = match checked {
             (LintStatus::TimedOut, _) => Before::TimedOut,
             (LintStatus::Missing, _) => continue,
             (LintStatus::Clean | LintStatus::Findings, said) => {
@@ -133,13 +135,10 @@ async fn check(
     linter: &LinterSpec,
     edited: &Edited<'_>,
     files: &[WorkPath],
-) -> (LintStatus, String) {
+) -> Result<(LintStatus, String), RunnerError> {
     let timeout_ms = context.settings.time_limit(edited.timeout_ms).ms;
     let spec = CommandSpec { shell: line(&linter.check, files), cwd: None, timeout_ms };
-    match context.runner.run(spec).await {
-        Ok(output) => status_of(&output),
-        Err(error) => (LintStatus::Missing, error.to_string()),
-    }
+    Ok(status_of(&context.runner.run(spec).await?))
 }
 
 /// The findings in an output; where its form is not known, each line is one.
@@ -233,7 +232,7 @@ pub async fn lint(
             Some(Before::Found(first)) => Some(first),
             None => None,
         };
-        let (status, said) = check(context, linter, edited, &own).await;
+        let Ok((status, said)) = check(context, linter, edited, &own).await else { continue };
         let known = edited.before.get(&linter.name).map_or(&[][..], |before| &before.findings);
         let known = [known, first.as_ref().map_or(&[][..], |first| &first.findings)].concat();
         let sorted = Sorted::of(context, said, &known);

@@ -17,7 +17,7 @@ const NOT_FOUND: i32 = 127;
 
 /// Files by which a project says how it is tested, and what for: what is missing after a change of these may be
 /// the change's fault. So are scripts of shell.
-const SAYS_HOW: [&str; 17] = [
+const SAYS_HOW: [&str; 27] = [
     "package.json",
     "package-lock.json",
     "Makefile",
@@ -35,13 +35,32 @@ const SAYS_HOW: [&str; 17] = [
     "Cargo.lock",
     "go.mod",
     "go.sum",
+    "rust-toolchain",
+    "rust-toolchain.toml",
+    "noxfile.py",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "CMakeLists.txt",
+    "nextest.toml",
 ];
+
+/// The same by the start of their names: `vitest.config.ts`, `jest.config.js`.
+const SAYS_HOW_BY_START: [&str; 3] = ["vitest.config.", "vitest.workspace.", "jest.config."];
+
+/// The configuration of cargo, by the ends of its path.
+const CARGO_CONFIG: [&[u8]; 2] = [b"config.toml", b"config"];
 
 /// Whether a file says how a project is tested.
 #[must_use]
 pub fn says_how_to_test(path: &WorkPath) -> bool {
-    let name = path.parts().last().unwrap_or_default();
-    SAYS_HOW.iter().any(|known| known.as_bytes() == name) || name.ends_with(b".sh")
+    let parts: Vec<&[u8]> = path.parts().collect();
+    let name = parts.last().copied().unwrap_or_default();
+    let of_cargo = matches!(parts.as_slice(), [.., folder, name] if *folder == b".cargo" && CARGO_CONFIG.contains(name));
+    let by_start = SAYS_HOW_BY_START.iter().any(|start| name.starts_with(start.as_bytes()));
+    SAYS_HOW.iter().any(|known| known.as_bytes() == name) || name.ends_with(b".sh") || of_cargo || by_start
 }
 
 /// What is not there, by name; none where tests ran, or failed for another reason.
@@ -51,7 +70,8 @@ pub(super) fn missing(
     counts: Option<TestCounts>,
     said: &str,
 ) -> Option<(NotRunCause, String)> {
-    let ran = counts.is_some_and(|counts| counts.passed > 0 || counts.failed > 0);
+    // A runner that counts anything is there. What stands in its output then is what it loaded and ran.
+    let ran = counts.is_some_and(|counts| counts.total() > 0);
     let Ended::Exit(status) = ended else { return None };
     if ran || status == 0 {
         return None;
@@ -117,9 +137,14 @@ fn program(line: &str) -> Option<&str> {
 /// Test runners of Python: what else a test imports may be the work itself.
 const PYTHON_RUNNERS: [&str; 4] = ["pytest", "nose", "nose2", "tox"];
 
+/// The interpreter's whole line, which names its path: `/usr/bin/python3: No module named pytest`. A test that cannot
+/// import a runner says something else.
 fn python(line: &str) -> Option<String> {
-    let name = line.split_once("No module named ")?.1.trim().trim_matches(['\'', '"']);
-    PYTHON_RUNNERS.contains(&name).then(|| name.to_owned())
+    let (path, name) = line.split_once(": No module named ")?;
+    let program = path.rsplit('/').next().unwrap_or(path);
+    let is_interpreter = ["python", "pypy"].iter().any(|start| program.starts_with(start));
+    let is_path = is_interpreter && !path.contains(char::is_whitespace);
+    (is_path && PYTHON_RUNNERS.contains(&name)).then(|| name.to_owned())
 }
 
 /// A package that package.json depends on and `node_modules` does not hold.
@@ -159,15 +184,35 @@ fn fetched(line: &str) -> Option<String> {
 /// What the model is told where something is missing.
 pub(super) fn words(what: &str) -> String {
     format!(
-        "{what} is not there, so the tests cannot run; commands have no network to fetch it. Where the project is tested \
-         with it, that is not yours to mend: go on without running tests, and say so at the end. Where it is your choice, \
-         choose what is there\n"
+        "{what} is not there, so the tests cannot run; commands have no network to fetch it. If the project is tested \
+         with it, do not try to fix that: continue without running tests, and say so at the end. If you chose it, \
+         choose something that is installed\n"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn files_that_say_how_a_project_is_tested_are_known() {
+        for (path, says) in [
+            ("package.json", true),
+            ("web/vitest.config.mts", true),
+            ("jest.config.js", true),
+            ("rust-toolchain.toml", true),
+            ("a/.cargo/config.toml", true),
+            ("config.toml", false),
+            ("noxfile.py", true),
+            ("pom.xml", true),
+            ("app/build.gradle.kts", true),
+            ("CMakeLists.txt", true),
+            ("src/run.sh", true),
+            ("src/config.js", false),
+        ] {
+            assert_eq!(says_how_to_test(&WorkPath::new(path).expect("legal")), says, "{path}");
+        }
+    }
 
     #[test]
     fn what_is_not_there_is_named_and_what_a_test_got_wrong_is_not() {
@@ -183,7 +228,11 @@ mod tests {
             ),
             (127, "", Some("a program that they call")),
             (1, "/usr/bin/python3: No module named pytest", Some("pytest")),
-            (1, "ModuleNotFoundError: No module named 'pytest'", Some("pytest")),
+            (1, "ModuleNotFoundError: No module named 'pytest'", None),
+            (1, "No module named pytest", None),
+            (1, "E   No module named pytest", None),
+            (1, "my python3: No module named pytest", None),
+            (1, "/usr/bin/python3: No module named pytest, I say", None),
             (1, "ModuleNotFoundError: No module named 'calc'", None),
             (1, "Error: Cannot find module 'vitest/config'", Some("vitest")),
             (1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@x/y' imported from /a", Some("@x/y")),
@@ -197,6 +246,9 @@ mod tests {
             let found = missing(&w.dir, Ended::Exit(status), None, said);
             assert_eq!(found.as_ref().map(|(_, name)| name.as_str()), want, "{said}");
         }
+        let errors = Some(TestCounts { errors: 1, ..TestCounts::default() });
+        let said = "/usr/bin/python3: No module named pytest";
+        assert_eq!(missing(&w.dir, Ended::Exit(1), errors, said), None, "a module that is loaded may print it");
         let ran = Some(TestCounts { passed: 1, ..TestCounts::default() });
         assert_eq!(missing(&w.dir, Ended::Exit(127), ran, "sh: 1: x: not found"), None);
         assert_eq!(missing(&w.dir, Ended::TimedOut, None, "sh: 1: x: not found"), None);

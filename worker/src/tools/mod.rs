@@ -86,7 +86,7 @@ pub use read_file::NAME as READ_FILE;
 pub use registry::{execute, meant_name, recovery_class, specs, unknown};
 pub(crate) use run_command::{NAME as RUN_COMMAND, protected};
 pub(crate) use run_tests::{NAME as RUN_TESTS, as_run};
-pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
+pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError, RunnerFault};
 pub use search_codebase::NO_HITS;
 pub(crate) use set::{acting, acts_on_folders, is_card, is_external, named_files, shell_line, written_files};
 pub use set::{all_names, card_specs, has, is_beyond_run, specs_of, waits};

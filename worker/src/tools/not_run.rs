@@ -35,10 +35,11 @@ pub(super) fn not_run(root: &Dir, ended: Ended, report: &TestReport, said: &str)
 fn exited(root: &Dir, status: i32, report: &TestReport, said: &str) -> Option<NotRun> {
     let partly = has_run(report);
     let uncollected = report.uncollected.clone();
-    if !partly {
+    // A runner that names what it could not load is there.
+    if !partly && uncollected.is_empty() {
         let lacks = missing::missing(root, Ended::Exit(status), report.counts, said);
         if let Some((cause, name)) = lacks {
-            return Some(NotRun { uncollected, ..NotRun::lacking(cause, &name) });
+            return Some(NotRun::lacking(cause, &name));
         }
         if status == NOT_EXECUTABLE {
             return Some(NotRun::because(NotRunCause::ProgramMissing, "a program cannot be executed"));

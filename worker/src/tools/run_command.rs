@@ -70,7 +70,10 @@ pub(super) async fn run_as(
             outcome.content.extend_from_slice(before.put_back(context).as_bytes());
             outcome
         }
-        Err(error) => ToolOutcome::error_midway(name, error.to_string()),
+        Err(error) => {
+            let own = error.output.as_ref().map(|output| answer(output, limit, context.settings));
+            ToolOutcome::not_run(name, &error, own)
+        }
     }
 }
 

@@ -55,9 +55,8 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     match context.runner.run(spec).await {
         Ok(output) => answer(context, &args, &plan, &output, limit),
         Err(error) => {
-            let mut outcome = ToolOutcome::error_midway(NAME, error.to_string());
-            outcome.facts.not_run = Some(NotRun::because(NotRunCause::Sandbox, error.to_string()));
-            outcome
+            let own = error.output.as_ref().map(|output| answer(context, &args, &plan, output, limit));
+            ToolOutcome::not_run(NAME, &error, own)
         }
     }
 }
@@ -225,6 +224,24 @@ mod tests {
         let out = w.call(NAME, json!({}));
         assert_eq!(out.facts.exit, Some(1));
         assert!(out.text().contains("exit status 1") && out.facts.error_signature.is_some());
+    }
+
+    #[test]
+    fn tests_that_failed_keep_their_result_where_the_workspace_cannot_be_restored() {
+        for (line, partly) in [("echo '1 failed, 2 passed in 0.1s'; exit 1\n", true), ("exit 0\n", false)] {
+            let mut w = Workspace::new(&[("test.sh", line)]);
+            w.cannot_be_restored();
+            let out = w.call(NAME, json!({}));
+            let why = out.facts.not_run.clone().expect("it says why");
+            assert_eq!((why.cause, why.partly), (NotRunCause::Workspace, partly), "{}", out.text());
+            assert!(out.is_error && out.text().contains("folders nest too deep"), "{}", out.text());
+            let failed = out.facts.tests.map(|tests| tests.failed);
+            assert_eq!(failed, partly.then_some(1), "{}", out.text());
+        }
+        let mut w = Workspace::new(&[("test.sh", "exit 1\n")]);
+        w.breaks();
+        let why = w.call(NAME, json!({})).facts.not_run.expect("it says why");
+        assert_eq!(why.cause, NotRunCause::Sandbox);
     }
 
     #[test]

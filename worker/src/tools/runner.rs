@@ -1,6 +1,9 @@
 //! What the tools ask of the sandbox: one shell line in, its end and its output back.
 
-use docket_schema::{content::WorkPath, tool::Exceeded};
+use docket_schema::{
+    content::WorkPath,
+    tool::{Exceeded, NotRun, NotRunCause},
+};
 use futures_util::future::BoxFuture;
 
 /// A shell line to run.
@@ -67,12 +70,44 @@ pub struct CommandOutput {
     pub put_back: Vec<String>,
 }
 
-/// The command could not be started.
+/// Where the fault lies when a command cannot be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunnerFault {
+    /// The machine, or the runner itself.
+    Host,
+    /// The workspace, or the command: the run may have caused it.
+    Workspace,
+}
+
+/// The command could not be started, or the workspace not be put in order after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the command could not be started: {reason}")]
+#[error("the command could not be run: {reason}")]
 pub struct RunnerError {
     /// Why, for the model and the log: no environment, no prompt.
     pub reason: String,
+    /// Where the fault lies.
+    pub fault: RunnerFault,
+    /// The result of the command, where it had ended by then.
+    pub output: Option<Box<CommandOutput>>,
+}
+
+impl RunnerError {
+    /// An error of the machine: the command did not run.
+    #[must_use]
+    pub fn of_host(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), fault: RunnerFault::Host, output: None }
+    }
+
+    /// The record of a check that could not be run. One that ran and failed is marked as run in part.
+    #[must_use]
+    pub fn not_run(&self) -> NotRun {
+        let cause = match self.fault {
+            RunnerFault::Host => NotRunCause::Sandbox,
+            RunnerFault::Workspace => NotRunCause::Workspace,
+        };
+        let partly = self.output.as_ref().is_some_and(|output| output.ended != Ended::Exit(0));
+        NotRun { partly, ..NotRun::because(cause, self.to_string()) }
+    }
 }
 
 /// Runs commands, sandboxed. No process outlives the future it returns.

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
-    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError,
+    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError, RunnerFault,
     TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
@@ -30,7 +30,7 @@ impl Workspace {
     pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let temp = tempfile::tempdir().expect("temporary folder");
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
-        let runner = ShellRunner { root: temp.path().to_owned(), breaks: false };
+        let runner = ShellRunner { root: temp.path().to_owned(), breaks: Breaks::Never };
         let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
         let (outputs, base) = (WholeOutputs::new(), BaseView::default());
         let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs, base };
@@ -42,7 +42,12 @@ impl Workspace {
 
     /// From now on a command's end is not learned: it ran, and its sandbox is lost.
     pub(super) fn breaks(&mut self) {
-        self.runner.breaks = true;
+        self.runner.breaks = Breaks::Host;
+    }
+
+    /// From now on a command runs to its end, and the workspace cannot be put in order after it.
+    pub(super) fn cannot_be_restored(&mut self) {
+        self.runner.breaks = Breaks::Workspace;
     }
 
     pub(super) fn path(&self, path: &str) -> PathBuf {
@@ -133,14 +138,29 @@ impl Workspace {
 
 struct ShellRunner {
     root: PathBuf,
-    breaks: bool,
+    breaks: Breaks,
+}
+
+/// What goes wrong after a command.
+enum Breaks {
+    Never,
+    Host,
+    Workspace,
 }
 
 impl Runner for ShellRunner {
     fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
         Box::pin(async move {
-            let done = run(&self.root, &spec).map_err(|error| RunnerError { reason: error.to_string() })?;
-            if self.breaks { Err(RunnerError { reason: "the sandbox is lost".to_owned() }) } else { Ok(done) }
+            let done = run(&self.root, &spec).map_err(|error| RunnerError::of_host(error.to_string()))?;
+            match self.breaks {
+                Breaks::Never => Ok(done),
+                Breaks::Host => Err(RunnerError::of_host("the sandbox is lost")),
+                Breaks::Workspace => Err(RunnerError {
+                    reason: "folders nest too deep".to_owned(),
+                    fault: RunnerFault::Workspace,
+                    output: Some(Box::new(done)),
+                }),
+            }
         })
     }
 }

@@ -421,3 +421,44 @@ async fn read_only_paths_and_tools_can_be_used() {
         assert!(out.ended == Ended::Exit(0) && !seen.contains("credentials"), "{backend:?} {seen}");
     }
 }
+
+/// Makes so many folders, each in the one before.
+const NEST: &str = "import os, sys\nfor n in range(4200):\n    os.mkdir('d')\n    os.chdir('d')\nprint('nested')\nsys.exit(3)";
+
+#[tokio::test]
+async fn a_command_that_nests_folders_too_deep_keeps_its_result_and_the_workspace_is_at_fault() {
+    for backend in walls() {
+        let fixture = Fixture::new();
+        let sandbox = fixture.sandbox(backend).await;
+        let line = format!("python3 -c \"{NEST}\"");
+        let error = sandbox.run(spec(&line)).await.unwrap_err();
+        assert!(error.is_of_workspace(), "{backend:?}: {error:?}");
+        let SandboxError::NotRestored { output, .. } = error else { panic!("{backend:?}: {error:?}") };
+        assert_eq!(output.ended, Ended::Exit(3), "{backend:?}");
+        assert!(text(&output.stdout.bytes).contains("nested"), "{backend:?}");
+        // The next command cannot begin there.
+        let error = sandbox.run(spec("true")).await.unwrap_err();
+        assert!(matches!(error, SandboxError::Protect { .. }) && error.is_of_workspace(), "{error:?}");
+        // A plain `remove_dir_all` opens each folder within the one before.
+        let mut folder = fixture.workspace().join("d");
+        for _ in 0..3 {
+            folder.push("d");
+        }
+        assert!(folder.exists(), "{backend:?}");
+        remove_nested(&fixture.workspace());
+    }
+}
+
+/// Removes the chain of folders from its top: each folder is taken out of the one above, which then is empty.
+fn remove_nested(workspace: &Path) {
+    let (top, out) = (workspace.join("d"), workspace.join("out"));
+    while top.exists() {
+        if top.join("d").exists() {
+            fs::rename(top.join("d"), &out).unwrap();
+            fs::remove_dir(&top).unwrap();
+            fs::rename(&out, &top).unwrap();
+        } else {
+            fs::remove_dir(&top).unwrap();
+        }
+    }
+}

@@ -130,7 +130,7 @@ struct NoRunner;
 
 impl Runner for NoRunner {
     fn run(&self, _: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
-        Box::pin(async { Err(RunnerError { reason: "no command is run here".to_owned() }) })
+        Box::pin(async { Err(RunnerError::of_host("no command is run here")) })
     }
 }
 
