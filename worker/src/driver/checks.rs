@@ -215,8 +215,7 @@ mod tests {
     #[test]
     fn a_linter_that_is_not_installed_does_not_pass() {
         let mut linter = open("ruff");
-        linter.gate.mend =
-            Some(docket_schema::run::Mend { command: None, files: Vec::new(), imports: None });
+        linter.gate.mend = Some(docket_schema::run::Mend { command: None, files: Vec::new(), imports: None });
         for (exit, passes) in [(0, true), (1, false), (NOT_FOUND, false)] {
             let facts = ToolFacts { exit: Some(exit), ..ToolFacts::default() };
             let outcome = ToolOutcome { facts, ..ToolOutcome::default() };

@@ -239,14 +239,6 @@ mod tests {
     }
 
     #[test]
-<<<<<<< HEAD
-    fn only_a_server_that_no_workspace_can_break_keeps_every_task_away() {
-        let task = TaskId(uuid::Uuid::from_u128(7));
-        let of_worker = |command: &[&str], env_from: &[&str], error: &SessionError| {
-            let scope = scope_of_server(&server(command, env_from), error, task);
-            assert!(scope == FaultScope::AnyTask || scope == FaultScope::Task(task), "{scope:?}");
-            scope == FaultScope::AnyTask
-=======
     fn checks_that_the_sandbox_did_not_start_are_the_workers_fault_and_no_others() {
         let finished = |cause: NotRunCause| {
             let not_run = Some(NotRun::because(cause, "why"));
@@ -270,10 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_lies_in_the_workspace_may_be_missing_in_one_tree_only() {
-        let server = |command: &[&str]| {
-            lies_in_workspace(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
->>>>>>> fix-verdict
+    fn only_a_server_that_no_workspace_can_break_keeps_every_task_away() {
+        let task = TaskId(uuid::Uuid::from_u128(7));
+        let of_worker = |command: &[&str], env_from: &[&str], error: &SessionError| {
+            let scope = scope_of_server(&server(command, env_from), error, task);
+            assert!(scope == FaultScope::AnyTask || scope == FaultScope::Task(task), "{scope:?}");
+            scope == FaultScope::AnyTask
         };
         let cannot_execute = |errno: Errno| {
             let source = std::io::Error::from(errno);

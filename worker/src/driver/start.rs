@@ -47,17 +47,11 @@ use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
-<<<<<<< HEAD
     model::{Secret, goes_to_local_servers_alone},
-    sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
-    tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
-=======
-    model::{Secret, are_all_local},
     sandbox::{
         BackendChoice, Checked, CommandOutput, CommandSpec, Limits, Sandbox, SandboxConfig, SandboxError,
     },
     tools::{self, RunnerError, RunnerFault, TestRunnerConfig, ToolSettings},
->>>>>>> fix-verdict
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
 

@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn what_a_workspace_holds_is_told_from_what_the_host_lacks() {
         let protect = |source| SandboxError::Protect { path: "/w".into(), source };
-        let setup = |step: &str, errno: Errno| SandboxError::Setup { step: step.to_owned(), source: errno.into() };
+        let setup =
+            |step: &str, errno: Errno| SandboxError::Setup { step: step.to_owned(), source: errno.into() };
         for (error, of_workspace) in [
             (protect(io::Error::other("folders nest too deep")), true),
             (protect(Errno::ELOOP.into()), true),

@@ -13,7 +13,11 @@ use docket_schema::{
 use crate::policy::Sight;
 
 use super::{
-    base_view::BaseView, memory::Memory, output::visible, runner::{Runner, RunnerError}, signature::error_signature,
+    base_view::BaseView,
+    memory::Memory,
+    output::visible,
+    runner::{Runner, RunnerError},
+    signature::error_signature,
     whole::WholeOutputs,
 };
 

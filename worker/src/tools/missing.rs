@@ -58,7 +58,8 @@ const CARGO_CONFIG: [&[u8]; 2] = [b"config.toml", b"config"];
 pub fn says_how_to_test(path: &WorkPath) -> bool {
     let parts: Vec<&[u8]> = path.parts().collect();
     let name = parts.last().copied().unwrap_or_default();
-    let of_cargo = matches!(parts.as_slice(), [.., folder, name] if *folder == b".cargo" && CARGO_CONFIG.contains(name));
+    let of_cargo =
+        matches!(parts.as_slice(), [.., folder, name] if *folder == b".cargo" && CARGO_CONFIG.contains(name));
     let by_start = SAYS_HOW_BY_START.iter().any(|start| name.starts_with(start.as_bytes()));
     SAYS_HOW.iter().any(|known| known.as_bytes() == name) || name.ends_with(b".sh") || of_cargo || by_start
 }
@@ -248,7 +249,11 @@ mod tests {
         }
         let errors = Some(TestCounts { errors: 1, ..TestCounts::default() });
         let said = "/usr/bin/python3: No module named pytest";
-        assert_eq!(missing(&w.dir, Ended::Exit(1), errors, said), None, "a module that is loaded may print it");
+        assert_eq!(
+            missing(&w.dir, Ended::Exit(1), errors, said),
+            None,
+            "a module that is loaded may print it"
+        );
         let ran = Some(TestCounts { passed: 1, ..TestCounts::default() });
         assert_eq!(missing(&w.dir, Ended::Exit(127), ran, "sh: 1: x: not found"), None);
         assert_eq!(missing(&w.dir, Ended::TimedOut, None, "sh: 1: x: not found"), None);

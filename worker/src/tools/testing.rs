@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
-    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError, RunnerFault,
-    TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
+    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError,
+    RunnerFault, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
 pub(super) struct Workspace {

@@ -60,7 +60,6 @@ pub(super) async fn watch(
     let mut watch = Watch {
         client,
         id,
-        workers,
         progress: Progress::waiting(cx),
         untaken_since: (workers == Workers::Elsewhere).then(Instant::now),
         followed: None,
@@ -87,7 +86,6 @@ async fn end_stopped(client: &Client, id: TaskId) -> Outcome<WatchEnd> {
 struct Watch<'a> {
     client: &'a Client,
     id: TaskId,
-    workers: Workers,
     progress: Progress,
     /// Since when the task waits for a worker that may not exist; `None` once the person was told.
     untaken_since: Option<Instant>,
