@@ -10,7 +10,10 @@ use docket_schema::{
     ids::{IncarnationId, QueueName, RunId, Seq, TaskId},
     run::{EngineRef, RunOutcome},
     task::{Concurrency, TaskRecord, TaskSpec, TaskState},
-    wire::{AppendRequest, HeartbeatRequest, HeartbeatResponse, Held, Lease, LeaseRequest, SubmitRequest},
+    wire::{
+        AppendRequest, HeartbeatRequest, HeartbeatResponse, Held, Lease, LeaseRequest, ReleaseReason,
+        ReleaseRequest, SubmitRequest,
+    },
 };
 use docket_worker::{client::Client, secret::Secret};
 use sqlx::Connection as _;
@@ -169,6 +172,16 @@ impl LeasingWorker {
         let held = leases.iter().map(|lease| Held { task: lease.task, epoch: lease.epoch }).collect();
         let request = HeartbeatRequest { incarnation: self.incarnation, held, room: None, wait_ms: 0 };
         Ok(self.client.heartbeat(&request).await?)
+    }
+
+    /// Gives a lease back.
+    ///
+    /// # Errors
+    /// The lease does not hold any more.
+    pub async fn release(&self, lease: &Lease) -> Result<()> {
+        let request = ReleaseRequest { epoch: lease.epoch, why: ReleaseReason::Drained };
+        self.client.release(lease.task, &request).await?;
+        Ok(())
     }
 
     /// A client with the token of the lease's run.

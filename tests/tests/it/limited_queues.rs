@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_coordinator::store::{Append, Condition};
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
-    ids::{Position, QueueName, StreamId, TaskId, Turn},
+    ids::{Position, QueueName, Seq, StreamId, TaskId, Turn},
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::RunOutcome,
     task::{Concurrency, TaskEvent, TaskSpec, TaskState},
@@ -147,6 +147,11 @@ async fn work(near: Client, far: Client, stop: Arc<AtomicBool>, done: Arc<Atomic
             continue;
         };
         for lease in &leases {
+            // A run that a real worker began has decisions, which only an engine continues.
+            if lease.head.seq > Seq(0) {
+                let _ = worker.release(lease).await;
+                continue;
+            }
             // What cannot be ended here is lost with its coordinator: the lease expires, and another has the task.
             if worker.finish(lease).await.is_ok() {
                 done.fetch_add(1, Ordering::Relaxed);

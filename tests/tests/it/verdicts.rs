@@ -19,9 +19,11 @@ use docket_worker::model::{Provider, ScriptedModel};
 use serde_json::Value;
 
 /// A runner that exists on no machine.
-const NO_RUNNER: &str = "[tests]\ncommand = \"no-such-runner --all\"\n";
+const NO_RUNNER: &str = "[lint.ruff]\nenabled = false\n[tests]\ncommand = \"no-such-runner --all\"\n";
+/// The only check is the tests, whatever linters this machine has.
+const NO_LINTER: &str = "[lint.ruff]\nenabled = false\n";
 /// pytest, of a Python that sees no installed module.
-const NO_PYTEST: &str = "[tests]\ncommand = \"python3 -S -m pytest -q\"\n";
+const NO_PYTEST: &str = "[lint.ruff]\nenabled = false\n[tests]\ncommand = \"python3 -S -m pytest -q\"\n";
 const MODULE: &str = "def f():\n    return 1\n";
 /// Passes while `f` returns 1.
 const TEST: &str = "import unittest\n\nfrom a import f\n\n\nclass T(unittest.TestCase):\n    def test_f(self):\n        \
@@ -312,7 +314,12 @@ async fn a_node_project_whose_packages_are_not_installed_is_unverified() -> Resu
     let _room = room().await;
     let house = House::start("").await?;
     let package = r#"{"scripts":{"test":"vitest run"},"devDependencies":{"vitest":"3"}}"#;
-    let files = [("a.py", MODULE), ("package.json", package), ("a.test.js", "test('a', () => {});\n")];
+    let files = [
+        ("a.py", MODULE),
+        ("docket.toml", NO_LINTER),
+        ("package.json", package),
+        ("a.test.js", "test('a', () => {});\n"),
+    ];
     let (_sample, task) = house.submit(&files, &by_command("react", 7), "react").await?;
     let view = house.rests(task, 1).await?;
     // Where npm is not installed either, that is what is missing.

@@ -21,7 +21,7 @@ use crate::{
     bootstrap::{Bootstrap, EXIT_WORKER_FAULT},
     engine::ModelCall,
     mcp::{McpServer, SessionError},
-    model::{ModelError, Provider, Secret, is_local},
+    model::{ModelError, Provider, Secret},
     sandbox::{SandboxError, WORKSPACE_INSIDE},
     supervisor::FAULT_NOTE_BYTES,
 };
@@ -163,11 +163,9 @@ pub(super) fn fault_of_call(call: &ModelCall, results: &Outgoing) -> Option<Work
 /// The fault behind a refusal. Only a key that is not taken concerns the provider's other models: a task chooses its
 /// model, and must not keep the tasks of others away by it.
 fn fault_of_refusal(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFault> {
-    let of_model = || FaultScope::Model(ModelRef::clone(model));
     let (kind, scope) = match failed.error.as_str() {
         "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::of_provider(model)),
-        "forbidden" => (FaultKind::Model, of_model()),
-        "invalid_request" if is_local(model) && names_unknown_model(failed) => (FaultKind::Model, of_model()),
+        "forbidden" => (FaultKind::Model, FaultScope::Model(ModelRef::clone(model))),
         _ => return None,
     };
     let server = model.base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
@@ -188,14 +186,6 @@ fn sandbox_that_failed(results: &Outgoing) -> Option<&NotRun> {
         let RunEvent::GateFinished(finished) = event else { return None };
         finished.facts.not_run.as_ref().filter(|why| why.cause == NotRunCause::Sandbox)
     })
-}
-
-/// Whether a server says that it does not have the model, in the words of those that run locally.
-fn names_unknown_model(failed: &ModelFailed) -> bool {
-    let said = failed.message.to_lowercase();
-    let unknown = ["not found", "not_found", "does not exist", "no such model", "unknown model"];
-    said.contains("status 404")
-        || (said.contains("model") && unknown.iter().any(|words| said.contains(words)))
 }
 
 #[cfg(test)]
@@ -313,7 +303,7 @@ mod tests {
             assert_eq!(scope(&remote, error), Some(FaultScope::of_provider(&remote)), "{error}");
         }
         assert_eq!(scope(&remote, "forbidden"), Some(FaultScope::Model(remote.clone())));
-        assert_eq!(scope(&local, "invalid_request"), Some(FaultScope::Model(local.clone())));
+        assert_eq!(scope(&local, "invalid_request"), None, "a model that is misspelt is misspelt everywhere");
         assert_eq!(scope(&remote, "invalid_request"), None, "no worker can ask for it");
         assert_eq!(scope(&remote, "overloaded"), None);
     }

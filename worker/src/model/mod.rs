@@ -28,7 +28,6 @@ mod trust;
 
 pub use crate::secret::Secret;
 pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
-pub(crate) use client::is_local;
 pub use client::{
     ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, BEGIN_TIME_MAX, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT,
     IDLE_TIMEOUT, ModelClient, OPENAI_BASE_URL, Timeouts,
