@@ -38,9 +38,8 @@ impl Arithmetic {
     /// evaluated first, in a loop or a function.
     pub(super) fn is_known(&self) -> bool {
         let is_number = |name: &String| self.numbers.contains(name) && !self.others.contains(name);
-        !self.is_unknown
-            && !(self.has_array && self.has_loose_declaration)
-            && self.evaluated.iter().all(is_number)
+        let is_loose = self.has_array && self.has_loose_declaration;
+        !self.is_unknown && !is_loose && self.evaluated.iter().all(is_number)
     }
 
     /// Adds a node of a line's tree; each node of the tree is to be added.
