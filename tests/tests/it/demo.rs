@@ -7,14 +7,31 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Tool, room, run};
+use docket_tests::system::{Finished, Tool, room, run_fed_within};
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard, SemaphorePermit};
+
+/// The longest that a demo may take on a busy machine. The usual limit of a command is shorter.
+const DEMO_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// One demo at a time: each uses more processes than the machine has cores.
+static ONE_DEMO: Mutex<()> = Mutex::const_new(());
+
+async fn turn() -> (MutexGuard<'static, ()>, SemaphorePermit<'static>) {
+    let turn = ONE_DEMO.lock().await;
+    (turn, room().await)
+}
 
 async fn docket(home: &std::path::Path, args: &[&str]) -> Result<Finished> {
-    run(Tool::Docket, home, &[("DOCKET_HOME", OsStr::new(home))], args).await
+    demo(home, &[("DOCKET_HOME", OsStr::new(home))], args).await
+}
+
+async fn demo(home: &std::path::Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
+    run_fed_within(DEMO_TIME_MAX, Tool::Docket, home, (env, args), &[]).await
 }
 
 fn lines(text: &str) -> Result<Vec<Value>> {
@@ -23,7 +40,7 @@ fn lines(text: &str) -> Result<Vec<Value>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_ends_green_and_what_it_keeps_can_be_read() -> Result<()> {
-    let _room = room().await;
+    let _turn = turn().await;
     let home = tempfile::tempdir()?;
     let home = home.path();
     let demo = docket(home, &["demo", "--keep", "--json"]).await?;
@@ -61,14 +78,14 @@ async fn the_demo_ends_green_and_what_it_keeps_can_be_read() -> Result<()> {
 /// As in images of Rust: cargo and rustup are where their variables say, and nothing is below the home.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_ends_green_where_tools_are_not_below_the_home() -> Result<()> {
-    let _room = room().await;
+    let _turn = turn().await;
     let home = tempfile::tempdir()?;
     let own = std::env::home_dir().context("a home")?;
     let tools = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
         .map(|(name, below)| (name, std::env::var_os(name).unwrap_or_else(|| own.join(below).into())));
     let mut env = vec![("DOCKET_HOME", home.path().as_os_str()), ("HOME", home.path().as_os_str())];
     env.extend(tools.iter().map(|(name, path)| (*name, path.as_os_str())));
-    let demo = run(Tool::Docket, home.path(), &env, &["demo", "--json"]).await?;
+    let demo = demo(home.path(), &env, &["demo", "--json"]).await?;
     ensure!(demo.success(), "{}\n{}", demo.stdout, demo.stderr);
     let report = lines(&demo.stdout)?.pop().context("a report")?;
     ensure!(report["ok"] == true && report["left_out"].as_array().is_some_and(Vec::is_empty), "{report:#}");
@@ -79,7 +96,7 @@ async fn the_demo_ends_green_where_tools_are_not_below_the_home() -> Result<()> 
 /// out and named. The rest of the demo ends well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn demo_leaves_out_a_toolchain_that_does_not_work() -> Result<()> {
-    let _room = room().await;
+    let _turn = turn().await;
     let home = tempfile::tempdir()?;
     // A `cargo` that is there and fails, as rustup's does where no toolchain is installed.
     let programs = tempfile::tempdir()?;
@@ -95,7 +112,7 @@ async fn demo_leaves_out_a_toolchain_that_does_not_work() -> Result<()> {
         ("CARGO_HOME", OsStr::new("")),
         ("RUSTUP_HOME", OsStr::new("")),
     ];
-    let demo = run(Tool::Docket, home.path(), &env, &["demo", "--json"]).await?;
+    let demo = demo(home.path(), &env, &["demo", "--json"]).await?;
     ensure!(demo.success(), "{}\n{}", demo.stdout, demo.stderr);
     let report = lines(&demo.stdout)?.pop().context("a report")?;
     let left_out = report["left_out"].as_array().context("what was left out")?;
@@ -132,7 +149,7 @@ impl Drop for BusyLoops {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn demo_ends_well_on_a_busy_machine() -> Result<()> {
-    let _room = room().await;
+    let _turn = turn().await;
     let home = tempfile::tempdir()?;
     let _busy = BusyLoops::start()?;
     let demo = docket(home.path(), &["demo", "--json"]).await?;

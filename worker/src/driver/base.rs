@@ -14,9 +14,10 @@ use std::{
 };
 
 use docket_schema::{
-    ids::{DecisionHash, Turn},
+    ids::{DecisionHash, TreeHash, Turn},
     message::CallId,
-    run::{BaseChecked, GateRequested, GateSpec, GateStep, Mend, RunStarted, RunState, Stage},
+    run::{BaseChecked, GateRequested, GateSpec, GateStep, LinterSpec, Mend, RunStarted, RunState, Stage},
+    snapshot::Manifest,
     task::TaskSpec,
 };
 
@@ -46,11 +47,16 @@ pub(super) async fn check(
 ) -> Result<(), StartError> {
     let state = journal.state();
     let Some(pins) = state.pins.clone().filter(|pins| is_wanted(state, pins)) else { return Ok(()) };
-    let kept = kept_at(&bootstrap.cache, &pins, &bootstrap.lease.spec);
+    let gates = gates(&pins, bench.workspace.manifest());
+    if gates.is_empty() {
+        return Ok(());
+    }
+    let tree = state.tree.unwrap_or(pins.base.tree);
+    let kept = kept_at(&bootstrap.cache, tree, &gates, &pins, &bootstrap.lease.spec);
     let checks = if let Some(checks) = read(&kept) {
         checks
     } else {
-        let checks = run(bench, state, &pins).await;
+        let checks = run(bench, state, gates).await;
         restored(&mut bench.workspace, state, material).await?;
         // What did not run may run a minute later: a runner is installed, the machine is less busy.
         let all_ran = checks.iter().all(|check| check.gate.is_linter() || check.facts.not_run.is_none());
@@ -68,23 +74,24 @@ pub(super) async fn check(
 
 fn is_wanted(state: &RunState, pins: &RunStarted) -> bool {
     let untouched = state.turn == Turn(0) && state.stage == Stage::Deciding && state.lineage.is_empty();
-    pins.settings.base_checks && untouched && !state.base_checked && gates(pins).next().is_some()
+    pins.settings.base_checks && untouched && !state.base_checked
 }
 
-/// The pinned checks, and the linters that judge at the end. Which files these are then given is not known yet: it
-/// matters only whether they run.
-fn gates(pins: &RunStarted) -> impl Iterator<Item = GateSpec> {
-    let linters = pins.linters.iter().filter(|linter| linter.gates).map(|linter| GateSpec {
+/// The pinned checks, and the linters that judge at the end and have a file here: of others nothing is to be learned
+/// before the run makes one. Which files they are then given is not known yet: it matters only whether they run.
+fn gates(pins: &RunStarted, files: &Manifest) -> Vec<GateSpec> {
+    let has_files = |linter: &&LinterSpec| files.entries.keys().any(|path| lint::is_for(linter, path));
+    let linters = pins.linters.iter().filter(|linter| linter.gates).filter(has_files).map(|linter| GateSpec {
         name: linter.name.clone(),
         command: lint::line(linter.project.as_ref().unwrap_or(&linter.check), &[]),
         mend: Some(Mend { command: None, files: Vec::new(), imports: None }),
     });
-    pins.gates.iter().filter(|gate| gate.name != REQUIRES).cloned().chain(linters)
+    pins.gates.iter().filter(|gate| gate.name != REQUIRES).cloned().chain(linters).collect()
 }
 
-async fn run(bench: &Workbench, state: &RunState, pins: &RunStarted) -> Vec<BaseChecked> {
+async fn run(bench: &Workbench, state: &RunState, gates: Vec<GateSpec>) -> Vec<BaseChecked> {
     let mut done = Vec::new();
-    for (nth, gate) in gates(pins).enumerate() {
+    for (nth, gate) in gates.into_iter().enumerate() {
         let call = CallId::gate(Turn(0), nth);
         let (step, decision) = (GateStep::Check, DecisionHash::ZERO);
         let open = GateRequested { call, gate: gate.clone(), step, decision };
@@ -99,15 +106,15 @@ async fn run(bench: &Workbench, state: &RunState, pins: &RunStarted) -> Vec<Base
 }
 
 /// Named after all that the result depends on, as far as a log says it.
-fn kept_at(cache: &Path, pins: &RunStarted, spec: &TaskSpec) -> PathBuf {
-    let gates: Vec<GateSpec> = gates(pins).collect();
-    let on = serde_json::json!([
-        pins.base.tree,
-        gates,
-        spec.setup,
-        pins.sandbox.backend,
-        env!("CARGO_PKG_VERSION")
-    ]);
+fn kept_at(
+    cache: &Path,
+    tree: TreeHash,
+    gates: &[GateSpec],
+    pins: &RunStarted,
+    spec: &TaskSpec,
+) -> PathBuf {
+    let on =
+        serde_json::json!([tree, gates, spec.setup, pins.sandbox.backend, env!("CARGO_PKG_VERSION")]);
     cache.join("base-checks").join(format!("{}.json", blake3::hash(on.to_string().as_bytes())))
 }
 
