@@ -92,7 +92,9 @@ async fn strike_off(store: &dyn Store, left: &mut BTreeMap<BlobHash, u64>) -> Re
     let mut manifests = BTreeSet::new();
     let mut after = Position(0);
     loop {
-        let page = store.feed(after, PAGE_EVENTS_MAX).await?;
+        // Not the feed: while a transaction is open anywhere on a PostgreSQL server, the feed holds back later events, and
+        // what these name would be dropped. An event that commits behind this walk has touched what it names.
+        let page = store.committed_events(after, PAGE_EVENTS_MAX).await?;
         let Some(last) = page.last() else { break };
         after = last.position;
         for event in &page {

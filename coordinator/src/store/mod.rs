@@ -390,6 +390,11 @@ pub trait Store: Archives + Overviews + Reports + WriterHealth + Send + Sync + '
     /// followed only by positions that were not yet there.
     fn feed(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
 
+    /// The committed events after `after` by position, at most `limit`: also those that [`Store::feed`] holds back while
+    /// an older transaction is open, in whichever database of the server. An event with a lower position may be committed
+    /// after this has answered.
+    fn committed_events(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
+
     /// All stream ids after `after` in name order, at most `limit`.
     fn streams(
         &self,

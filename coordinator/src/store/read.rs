@@ -294,9 +294,27 @@ pub(super) async fn feed(db: &Db, after: Position, limit: u32) -> Result<Vec<Env
              (SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'position_offset')) << 16)"
         }
     };
+    events_after(db, after, limit, complete).await
+}
+
+/// All that is committed, whatever transactions are open.
+pub(super) async fn committed_events(
+    db: &Db,
+    after: Position,
+    limit: u32,
+) -> Result<Vec<Envelope>, StoreError> {
+    events_after(db, after, limit, "").await
+}
+
+async fn events_after(
+    db: &Db,
+    after: Position,
+    limit: u32,
+    condition: &str,
+) -> Result<Vec<Envelope>, StoreError> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
-         WHERE e.position > $1 {complete} ORDER BY e.position LIMIT $2"
+         WHERE e.position > $1 {condition} ORDER BY e.position LIMIT $2"
     );
     let args = vec![Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX)), Arg::Int(limit.into())];
     rows(db, "reading the feed", &sql, args).await?.iter_mut().map(envelope).collect()

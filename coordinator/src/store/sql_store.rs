@@ -292,6 +292,10 @@ impl Store for SqlStore {
         Box::pin(read::head(&self.db, stream))
     }
 
+    fn committed_events(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>> {
+        Box::pin(read::committed_events(&self.db, after, limit))
+    }
+
     fn feed(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>> {
         Box::pin(read::feed(&self.db, after, limit))
     }

@@ -10,7 +10,7 @@ use docket_schema::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, NewEvent, TypedEvent as _},
     export::Lineage,
-    ids::{BlobHash, IncarnationId, RunId, Seq, StreamId, TaskId, Turn},
+    ids::{BlobHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Turn},
     message::ModelRef,
     run::{
         EngineRef, ForkWhy, Forked, ModelTerms, Models, Prompts, RunEvent, RunOutcome, RunSettings,
@@ -334,6 +334,35 @@ pub(super) async fn what_is_kept_for_a_later_name_is_not_collected(database: Dat
     world.pass(2 * DAY_MS);
     assert_eq!(collect(&world, true).await.dropped, 1);
     assert!(world.store.keep_blobs(hashes, world.now()).await.expect("keeps").is_empty());
+}
+
+/// A transaction that stays open, in whichever database of a PostgreSQL server, holds back the feed. What the events after
+/// it name is named all the same.
+pub(super) async fn gc_knows_what_the_feed_holds_back(database: Database) {
+    let world = World::open(database).await;
+    world.submit(spec("a")).await;
+    let lease = world.worker().lease_one().await;
+    let before = world.feed().await.len();
+    let mut open = world.database.raw().await;
+    if !world.database.is_sqlite() {
+        open.run("BEGIN; CREATE TABLE forgotten (n int)").await.expect("takes a transaction's number");
+    }
+    let named = BlobRef::of(b"named");
+    let mut append = world.holder_append(lease.run, Seq(0), lease.record.epoch, vec![told_of(named)]);
+    (append.names, append.blobs) = (vec![named.hash], vec![blob(b"named")]);
+    world.store.append(append).await.expect("appends");
+    if !world.database.is_sqlite() {
+        let feed = world.store.feed(Position(0), 100).await.expect("reads");
+        assert_eq!(feed.len(), before, "the feed is held back");
+    }
+    world.pass(2 * DAY_MS);
+    let report = collect(&world, true).await;
+    assert_eq!((report.orphans, report.dropped), (0, 0), "{report:?}");
+    assert!(is_stored(&world, named.hash).await);
+    if !world.database.is_sqlite() {
+        open.run("ROLLBACK").await.expect("ends");
+    }
+    world.check().await;
 }
 
 /// An append has found the blob it names, and waits; another coordinator collects meanwhile. On

@@ -153,14 +153,8 @@ pub(super) async fn feed_waits_for_a_late_committer(database: Database) {
         assert!(seen.is_empty(), "what follows the open transaction waits for it: {seen:?}");
         late.run("COMMIT").await.expect("commits");
     }
-    let kinds: Vec<(String, Position)> = world
-        .store
-        .feed(after, 10)
-        .await
-        .expect("reads")
-        .into_iter()
-        .map(|event| (event.kind, event.position))
-        .collect();
+    let kinds: Vec<(String, Position)> =
+        world.feed_after(after).await.into_iter().map(|event| (event.kind, event.position)).collect();
     assert_eq!(kinds.last(), Some(&("Told".to_owned(), second.position)));
     assert_eq!(kinds.len(), if world.database.is_sqlite() { 1 } else { 2 }, "nothing is skipped: {kinds:?}");
 }

@@ -158,6 +158,7 @@ pub const CASES: &[(&str, Case)] = cases![
     carry::an_import_is_all_or_nothing,
     carry::an_imported_lineage_can_be_gone_on_with,
     carry::gc_drops_what_nothing_names,
+    carry::gc_knows_what_the_feed_holds_back,
     carry::what_is_kept_for_a_later_name_is_not_collected,
     carry::a_blob_about_to_be_named_is_not_lost,
     carry::appends_and_collections_at_once_lose_nothing,

@@ -1,15 +1,18 @@
 //! What the cases share: a store with a clock and ids of their own, and the words of a worker.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use docket_coordinator::{
     decide::{self, Settling},
     store::{
         Append, AppendError, Appended, CommandBlobs, CommandError, Condition, Granted, NewBlob, NewTask,
-        Store,
+        Store, StoreError,
     },
 };
 use docket_schema::{
@@ -156,14 +159,39 @@ impl World {
 
     /// The whole feed.
     pub async fn feed(&self) -> Vec<Envelope> {
-        let mut all: Vec<Envelope> = Vec::new();
+        self.feed_after(Position(0)).await
+    }
+
+    /// The feed after `after`, once it has all that is committed: a transaction of another test, in a database of its own
+    /// on the same server, may hold it back for a while.
+    ///
+    /// # Panics
+    /// It is held back for longer than a minute.
+    pub async fn feed_after(&self, after: Position) -> Vec<Envelope> {
+        let begun = Instant::now();
         loop {
-            let after = all.last().map_or(Position(0), |event| event.position);
-            let page = self.store.feed(after, 100).await.expect("reads");
-            if page.is_empty() {
-                return all;
+            let (mut feed, mut committed) = (Vec::<Envelope>::new(), Vec::<Envelope>::new());
+            loop {
+                let after = feed.last().map_or(after, |event| event.position);
+                let page = self.store.feed(after, 100).await.expect("reads");
+                if page.is_empty() {
+                    break;
+                }
+                feed.extend(page);
             }
-            all.extend(page);
+            loop {
+                let after = committed.last().map_or(after, |event| event.position);
+                let page = self.store.committed_events(after, 100).await.expect("reads");
+                if page.is_empty() {
+                    break;
+                }
+                committed.extend(page);
+            }
+            if feed.len() == committed.len() {
+                return feed;
+            }
+            assert!(begun.elapsed() < FEED_WAIT_MAX, "{} of {} events", feed.len(), committed.len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -340,3 +368,6 @@ pub fn ended(result: RunOutcome) -> NewEvent {
 pub fn failure() -> RunOutcome {
     RunOutcome::Failed { why: docket_schema::run::FailureKind::Gates, message: "red".to_owned() }
 }
+
+/// The longest that the feed is waited for.
+const FEED_WAIT_MAX: Duration = Duration::from_secs(60);
