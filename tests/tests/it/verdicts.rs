@@ -55,7 +55,7 @@ impl House {
         Ok((sample, task))
     }
 
-    /// The task once no worker has it and none will, with this many checks in its run's log.
+    /// The task once no worker has it and none will, with this many checks in its run's log that did not run.
     async fn rests(&self, task: TaskId, checks: usize) -> Result<TaskView> {
         let rests = until("a task that rests", async || {
             let view = self.coordinator.client().task(task).await.ok()?;
@@ -63,7 +63,9 @@ impl House {
                 return Some(view);
             }
             let history = self.coordinator.history(view.task.last_run?).await.ok()?;
-            let is_done = view.task.state == TaskState::Blocked && history.count("GateFinished") == checks;
+            let did_not_run = |event: &&RunEvent| matches!(event, RunEvent::GateFinished(end) if end.facts.not_run.is_some());
+            let is_done = view.task.state == TaskState::Blocked
+                && history.events.iter().filter(did_not_run).count() == checks;
             is_done.then_some(view)
         });
         rests.await.with_context(|| self.worker.tail())
