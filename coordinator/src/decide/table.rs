@@ -10,7 +10,7 @@ use docket_schema::{
     snapshot::Base,
     task::{
         Backoff, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy, TaskEvent, TaskEventMeta, TaskRecord,
-        TaskSpec, TaskState, TaskSubmitted,
+        TaskSpec, TaskState, TaskSubmitted, WORKER_FAULTS_MAX,
     },
     wire::LostWhy,
 };
@@ -106,7 +106,9 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
                 TaskBlockedWhy::Child => BlockedWhy::Child,
                 TaskBlockedWhy::Provider | TaskBlockedWhy::Outage => BlockedWhy::Provider,
                 TaskBlockedWhy::Budget => BlockedWhy::Budget,
-                TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
+                TaskBlockedWhy::Person | TaskBlockedWhy::Paused | TaskBlockedWhy::WorkerFault => {
+                    BlockedWhy::Model
+                }
             };
             let outages = u32::from(*end == LeaseEnd::Blocked(TaskBlockedWhy::Outage));
             RunBlocked { question: "?".into(), why, outages, about: None, decision }.into()
@@ -126,6 +128,9 @@ pub(super) fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejec
     }
     match end {
         LeaseEnd::Crashed(how) => crash(record, record.epoch, how),
+        LeaseEnd::Released(ReleaseWhy::WorkerFault) => {
+            release_for_fault(record, record.epoch, "no server".to_owned())
+        }
         LeaseEnd::Released(why) => release(record, record.epoch, *why),
         LeaseEnd::Expired => expire(record, record.epoch),
         LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) => unreachable!("an event says it"),
@@ -147,8 +152,8 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
-        ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
         ("released (fault of the worker)", LeaseEnd::Released(ReleaseWhy::WorkerFault)),
+        ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
         ("released (unknown)", LeaseEnd::Released(ReleaseWhy::Unknown)),
         ("lease expired", LeaseEnd::Expired),
     ]
@@ -166,6 +171,7 @@ fn line(name: &str, counters: &str, record: &TaskRecord, end: &LeaseEnd) -> Stri
         Some(FenceAfter::Open(_) | FenceAfter::Unchanged) | None => "as before",
     };
     let counted = match (after.failures - record.failures, after.crashes.checked_sub(record.crashes)) {
+        (0, Some(0)) if after.worker_faults > record.worker_faults => "worker_faults + 1",
         (0, Some(0)) => "nothing",
         (0, Some(_)) => "crashes + 1",
         (_, Some(0)) => "failures + 1",
@@ -216,6 +222,7 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             TaskRecord { failures: record.spec.attempts_max - 1, crashes: 2, ..record.clone() },
             TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
         );
+        let last_fault = TaskRecord { worker_faults: WORKER_FAULTS_MAX - 1, ..record.clone() };
         match end {
             LeaseEnd::Ended(RunOutcome::Failed {
                 why: FailureKind::Limit | FailureKind::Configuration,
@@ -230,6 +237,11 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             LeaseEnd::Crashed(_) => {
                 table += &line(name, "crashes + 1 < crashes_max", &record, &end);
                 table += &line(name, "crashes + 1 = crashes_max", &last_crash, &end);
+            }
+            LeaseEnd::Released(ReleaseWhy::WorkerFault) => {
+                let max = WORKER_FAULTS_MAX;
+                table += &line(name, &format!("worker_faults + 1 < {max}"), &record, &end);
+                table += &line(name, &format!("worker_faults + 1 = {max}"), &last_fault, &end);
             }
             LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
                 table += &line(name, "any", &record, &end);
@@ -420,6 +432,57 @@ fn an_answer_needs_words_where_the_run_asks_and_none_where_its_provider_does() {
         let waits = carried_out(&leased(), &decided(&leased(), &end).expect("stands"));
         assert_eq!(answer(&waits, "me", &"this".into()).is_ok(), words, "{why:?}");
         assert_eq!(answer(&waits, "me", &" \n".into()).is_ok(), silence, "{why:?}");
+    }
+}
+
+#[test]
+fn faults_of_workers_in_a_row_block_the_task_once_they_are_too_many() {
+    let again = |record: &TaskRecord| carried_out(record, &lease(record, &lessee(), RUN).expect("available"));
+    let faulted = |record: &TaskRecord| {
+        let plan = release_for_fault(record, record.epoch, "no server".to_owned()).expect("stands");
+        carried_out(record, &plan)
+    };
+    let fault_after = |record: &TaskRecord, count: u32| {
+        (0..count).fold(record.clone(), |record, _| again(&faulted(&record)))
+    };
+    let last_but_one = fault_after(&leased(), WORKER_FAULTS_MAX - 1);
+    assert_eq!(last_but_one.state, TaskState::Running);
+    // What takes a lease from a worker says nothing of the fault: the next one is the last all the same.
+    for end in
+        [LeaseEnd::Released(ReleaseWhy::Drained), LeaseEnd::Released(ReleaseWhy::Unknown), LeaseEnd::Expired]
+    {
+        let taken = carried_out(&last_but_one, &decided(&last_but_one, &end).expect("stands"));
+        assert_eq!(taken.worker_faults, WORKER_FAULTS_MAX - 1, "{end:?}");
+        assert_eq!(faulted(&again(&taken)).state, TaskState::Blocked, "{end:?}");
+    }
+    // Every other end shows that the run got past it.
+    for (name, end) in ends() {
+        let says_nothing = matches!(end, LeaseEnd::Released(_) | LeaseEnd::Expired);
+        if let (false, Ok(plan)) = (says_nothing, decided(&last_but_one, &end)) {
+            let after = carried_out(&last_but_one, &plan);
+            assert!(after.worker_faults == 0 || after.state == TaskState::Cancelled, "{name}: {after:?}");
+        }
+    }
+    let blocked = faulted(&last_but_one);
+    let waits = (blocked.state, blocked.blocked_why, blocked.run, blocked.worker_faults);
+    let why = Some(TaskBlockedWhy::WorkerFault);
+    assert_eq!(waits, (TaskState::Blocked, why, Some(RUN), WORKER_FAULTS_MAX));
+    assert_eq!((blocked.failures, blocked.crashes, blocked.runs), (0, 0, 1));
+    let message = blocked.message.clone().expect("a message");
+    assert!(message.starts_with("20 attempts in a row") && message.ends_with("no server"), "{message}");
+    assert_eq!(make_available(&blocked, NOW.plus_ms(1_000_000)), Plan::default(), "not by the clock");
+    assert!(answer(&blocked, "me", &"mended".into()).is_err(), "its run asks nothing");
+    let retried = retry(&blocked, "me", "mended", Dependencies::Kept);
+    for plan in [answer(&blocked, "me", &"".into()), retried] {
+        let plan = plan.expect("goes on");
+        assert_eq!(plan.superseded, None);
+        assert!(plan.run.as_ref().is_some_and(|write| write.events.is_empty()), "{plan:?}");
+        let after = carried_out(&blocked, &plan);
+        assert_eq!(
+            (after.state, after.run, after.message.as_deref()),
+            (TaskState::Available, Some(RUN), None)
+        );
+        assert_eq!(after.worker_faults, 0, "the count begins again");
     }
 }
 
