@@ -78,6 +78,7 @@ fn records() -> Vec<TaskRecord> {
             TaskBlockedWhy::Provider,
             TaskBlockedWhy::Budget,
             TaskBlockedWhy::Outage,
+            TaskBlockedWhy::WorkerFault,
         ] {
             all.push(TaskRecord { blocked_why: Some(why), ..record.clone() });
         }

@@ -40,10 +40,12 @@ pub fn answer_question(
 }
 
 /// Gives `text` to the run that asked, and makes its task available. Where the model's provider stopped the
-/// run, no words are needed: what it asked for was done elsewhere.
+/// run, no words are needed: what it asked for was done elsewhere. Where workers could not carry it out, nobody would
+/// hear any.
 ///
 /// # Errors
-/// The task waits for nobody's answer, or its run asked something and `text` says nothing.
+/// The task waits for nobody's answer, its run asked something and `text` says nothing, or it asked nothing and `text`
+/// says something.
 pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rejection> {
     let refused = |remedy| Err(Rejection::WrongState { state: record.state, remedy });
     if record.is_undelivered() {
@@ -67,6 +69,13 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rej
         ) => {
             let answered = BlockerAnswered { text: text.clone(), by: by.to_owned() };
             unblock(record, vec![RunEvent::from(answered).encode(Turn(0))])
+        }
+        // Its run asks nothing, and may not have begun: it has no place for words.
+        (TaskState::Blocked, Some(TaskBlockedWhy::WorkerFault)) if is_empty(text) => {
+            unblock(record, Vec::new())
+        }
+        (TaskState::Blocked, Some(TaskBlockedWhy::WorkerFault)) => {
+            refused("its run asks nothing: `docket answer` without words lets it go on")
         }
         (TaskState::Blocked, Some(TaskBlockedWhy::Paused)) => {
             refused("it is paused and asks nothing; `docket unpause` lets it go on")

@@ -34,6 +34,8 @@ mod advice_tests;
 #[cfg(test)]
 mod deliver_tests;
 #[cfg(test)]
+mod goes_on_tests;
+#[cfg(test)]
 mod table;
 
 pub use answer::{AskedRun, answer, answer_question};

@@ -111,6 +111,7 @@ fn of_task(task: TaskId, event: TaskEvent) -> Seen {
             let block = match why {
                 TaskBlockedWhy::Person => BlockKind::Person,
                 TaskBlockedWhy::Provider => BlockKind::Provider,
+                TaskBlockedWhy::WorkerFault => BlockKind::WorkerFault,
                 // It goes on by itself, a person let it rest, or its batch's budget is told of once for all of it.
                 TaskBlockedWhy::Child
                 | TaskBlockedWhy::Outage
@@ -335,7 +336,8 @@ mod tests {
         let asked = Some("?".to_owned());
         for (why, told) in [
             (TaskBlockedWhy::Person, Some((BlockKind::Person, asked.clone()))),
-            (TaskBlockedWhy::Provider, Some((BlockKind::Provider, asked))),
+            (TaskBlockedWhy::Provider, Some((BlockKind::Provider, asked.clone()))),
+            (TaskBlockedWhy::WorkerFault, Some((BlockKind::WorkerFault, asked))),
             (TaskBlockedWhy::Child, None),
             (TaskBlockedWhy::Paused, None),
             (TaskBlockedWhy::Budget, None),

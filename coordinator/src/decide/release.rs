@@ -1,8 +1,9 @@
-//! `release`: a worker gives a lease back. Nothing is counted; the run stays in hand.
+//! `release`: a worker gives a lease back. The run stays in hand. No failure and no crash is counted; a fault of the
+//! worker is counted apart, for no task may go from worker to worker for ever.
 
 use docket_schema::{
     ids::Epoch,
-    task::{ReleaseWhy, TaskRecord, TaskReleased},
+    task::{ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskRecord, TaskReleased, WORKER_FAULTS_MAX},
 };
 
 use super::{Plan, Rejection, RunWrite, standing::require_lease};
@@ -21,12 +22,26 @@ pub fn release(record: &TaskRecord, epoch: Epoch, why: ReleaseWhy) -> Result<Pla
 }
 
 /// Gives the lease back because the worker cannot carry out the task, for a fault of its own: as [`release`], with what
-/// the worker says of the fault.
+/// the worker says of the fault. The last of [`WORKER_FAULTS_MAX`] in a row blocks the task for a person.
 ///
 /// # Errors
 /// The lease is not the asker's any more.
 pub fn release_for_fault(record: &TaskRecord, epoch: Epoch, message: String) -> Result<Plan, Rejection> {
     let mut plan = release(record, epoch, ReleaseWhy::WorkerFault)?;
-    plan.task = vec![TaskReleased { epoch, why: ReleaseWhy::WorkerFault, message: Some(message) }.into()];
+    let faults = record.worker_faults.saturating_add(1);
+    let event = match record.run.filter(|_| faults >= WORKER_FAULTS_MAX) {
+        None => TaskReleased { epoch, why: ReleaseWhy::WorkerFault, message: Some(message) }.into(),
+        Some(run) => TaskBlocked {
+            run,
+            why: TaskBlockedWhy::WorkerFault,
+            message: Some(format!(
+                "{faults} attempts in a row ended with a fault of the worker, the last with: {message}"
+            )),
+            wake_at: None,
+            unverified: None,
+        }
+        .into(),
+    };
+    plan.task = vec![event];
     Ok(plan)
 }

@@ -1,5 +1,5 @@
 //! `retry`: somebody wants an ended or waiting task run again from the start, as a new run; or, where
-//! the model's provider stopped a run, that run to go on.
+//! the model's provider or faults of workers stopped a run, that run to go on.
 
 use docket_schema::{
     run::RunOutcome,
@@ -18,7 +18,7 @@ pub enum Dependencies {
 }
 
 /// Puts the task back with fresh counters. A run in hand ends as superseded; but one that waits
-/// for money or a key goes on where it stands: what was paid for is not bought again, and the reason, which
+/// for money, a key or a worker goes on where it stands: what was paid for is not bought again, and the reason, which
 /// would be an answer to the model, is dropped.
 ///
 /// # Errors
@@ -31,7 +31,15 @@ pub fn retry(
     dependencies: Dependencies,
 ) -> Result<Plan, Rejection> {
     let waits_for = record.blocked_why;
-    if matches!(waits_for, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage | TaskBlockedWhy::Budget)) {
+    if matches!(
+        waits_for,
+        Some(
+            TaskBlockedWhy::Provider
+                | TaskBlockedWhy::Outage
+                | TaskBlockedWhy::Budget
+                | TaskBlockedWhy::WorkerFault
+        )
+    ) {
         return answer(record, by, &"".into());
     }
     if record.forked_from.is_some() && record.state != TaskState::Running {

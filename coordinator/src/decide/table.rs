@@ -10,7 +10,7 @@ use docket_schema::{
     snapshot::Base,
     task::{
         Backoff, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy, TaskEvent, TaskEventMeta, TaskRecord,
-        TaskSpec, TaskState, TaskSubmitted,
+        TaskSpec, TaskState, TaskSubmitted, WORKER_FAULTS_MAX,
     },
     wire::LostWhy,
 };
@@ -72,7 +72,7 @@ pub(super) fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
     record
 }
 
-fn lessee() -> Lessee {
+pub(super) fn lessee() -> Lessee {
     Lessee { incarnation: WORKER, name: "w".to_owned() }
 }
 
@@ -106,7 +106,9 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
                 TaskBlockedWhy::Child => BlockedWhy::Child,
                 TaskBlockedWhy::Provider | TaskBlockedWhy::Outage => BlockedWhy::Provider,
                 TaskBlockedWhy::Budget => BlockedWhy::Budget,
-                TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
+                TaskBlockedWhy::Person | TaskBlockedWhy::Paused | TaskBlockedWhy::WorkerFault => {
+                    BlockedWhy::Model
+                }
             };
             let outages = u32::from(*end == LeaseEnd::Blocked(TaskBlockedWhy::Outage));
             RunBlocked { question: "?".into(), why, outages, about: None, decision }.into()
@@ -126,13 +128,16 @@ pub(super) fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejec
     }
     match end {
         LeaseEnd::Crashed(how) => crash(record, record.epoch, how),
+        LeaseEnd::Released(ReleaseWhy::WorkerFault) => {
+            release_for_fault(record, record.epoch, "no server".to_owned())
+        }
         LeaseEnd::Released(why) => release(record, record.epoch, *why),
         LeaseEnd::Expired => expire(record, record.epoch),
         LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) => unreachable!("an event says it"),
     }
 }
 
-fn ends() -> Vec<(&'static str, LeaseEnd)> {
+pub(super) fn ends() -> Vec<(&'static str, LeaseEnd)> {
     vec![
         ("run succeeded", LeaseEnd::Ended(RunOutcome::Succeeded)),
         ("run failed", LeaseEnd::Ended(failed())),
@@ -147,8 +152,8 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
-        ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
         ("released (fault of the worker)", LeaseEnd::Released(ReleaseWhy::WorkerFault)),
+        ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
         ("released (unknown)", LeaseEnd::Released(ReleaseWhy::Unknown)),
         ("lease expired", LeaseEnd::Expired),
     ]
@@ -166,6 +171,7 @@ fn line(name: &str, counters: &str, record: &TaskRecord, end: &LeaseEnd) -> Stri
         Some(FenceAfter::Open(_) | FenceAfter::Unchanged) | None => "as before",
     };
     let counted = match (after.failures - record.failures, after.crashes.checked_sub(record.crashes)) {
+        (0, Some(0)) if after.worker_faults > record.worker_faults => "worker_faults + 1",
         (0, Some(0)) => "nothing",
         (0, Some(_)) => "crashes + 1",
         (_, Some(0)) => "failures + 1",
@@ -216,6 +222,7 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             TaskRecord { failures: record.spec.attempts_max - 1, crashes: 2, ..record.clone() },
             TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
         );
+        let last_fault = TaskRecord { worker_faults: WORKER_FAULTS_MAX - 1, ..record.clone() };
         match end {
             LeaseEnd::Ended(RunOutcome::Failed {
                 why: FailureKind::Limit | FailureKind::Configuration,
@@ -230,6 +237,11 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             LeaseEnd::Crashed(_) => {
                 table += &line(name, "crashes + 1 < crashes_max", &record, &end);
                 table += &line(name, "crashes + 1 = crashes_max", &last_crash, &end);
+            }
+            LeaseEnd::Released(ReleaseWhy::WorkerFault) => {
+                let max = WORKER_FAULTS_MAX;
+                table += &line(name, &format!("worker_faults + 1 < {max}"), &record, &end);
+                table += &line(name, &format!("worker_faults + 1 = {max}"), &last_fault, &end);
             }
             LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
                 table += &line(name, "any", &record, &end);
@@ -357,23 +369,6 @@ fn who_waits_for_others_goes_without_them_only_where_that_is_said() {
     assert_eq!(free.state, TaskState::Available);
     let failed = carried_out(&again, &dependency_ended(&again, on, TaskState::Discarded));
     assert_eq!(failed.state, TaskState::Cancelled);
-}
-
-#[test]
-fn what_the_provider_stopped_goes_on_where_it_stood() {
-    let holds = leased();
-    let end = LeaseEnd::Blocked(TaskBlockedWhy::Provider);
-    let stopped = carried_out(&holds, &decided(&holds, &end).expect("stands"));
-    assert_eq!((stopped.state, stopped.message.as_deref()), (TaskState::Blocked, Some("?")));
-    let plan = retry(&stopped, "me", "", Dependencies::Kept).expect("blocked");
-    let answered = plan.run.clone().expect("the run learns it");
-    assert_eq!(
-        (answered.events[0].kind.as_str(), answered.fence),
-        ("BlockerAnswered", FenceAfter::Unchanged)
-    );
-    assert_eq!(plan.superseded, None);
-    let after = carried_out(&stopped, &plan);
-    assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
 }
 
 #[test]

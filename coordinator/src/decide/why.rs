@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use docket_schema::{
     ids::{TaskId, Timestamp},
     queue::QueueSettings,
-    task::{Flow, TaskBlockedWhy, TaskRecord, TaskState},
+    task::{Flow, TaskBlockedWhy, TaskRecord, TaskState, WORKER_FAULTS_MAX},
     wire::{ProviderWait, WhyKind, WhyView, WorkerFault, WorkerView},
 };
 
@@ -213,6 +213,11 @@ fn blocked(record: &TaskRecord, now: Timestamp) -> String {
         Some(TaskBlockedWhy::Provider) => {
             format!("its model's provider wants a person{asked}; then `docket answer {id}`")
         }
+        Some(TaskBlockedWhy::WorkerFault) => {
+            format!(
+                "no worker could carry it out{asked}; once a worker can, `docket answer {id}` lets it go on"
+            )
+        }
         Some(TaskBlockedWhy::Outage) => {
             format!("its model's provider stays away{asked}; it goes on {}", until(record.available_at, now))
         }
@@ -272,7 +277,7 @@ fn available(standing: &Standing, now: Timestamp) -> (WhyKind, String) {
         }
     }
     if serving.is_empty() && !faulty.is_empty() {
-        return (WhyKind::WorkerFault, prevented_by_faults(&faulty));
+        return (WhyKind::WorkerFault, prevented_by_faults(&faulty) + &faults_so_far(&standing.record));
     }
     if serving.is_empty() {
         return (WhyKind::NoneServes, none_serves(workers.len(), &lacks));
@@ -289,7 +294,8 @@ fn available(standing: &Standing, now: Timestamp) -> (WhyKind, String) {
         let (named, more) = (full[..full.len().min(NAMED_MAX)].join(", "), more(full.len()));
         return (WhyKind::NoRoom, format!("no worker that takes it has room: {named}{more}{before}"));
     }
-    (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}"))
+    let faults = faults_so_far(&standing.record);
+    (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}{faults}"))
 }
 
 /// Whether the flow's queue is of one task and its own worker lives: workers of all queues leave it to that one.
@@ -333,10 +339,21 @@ fn prevented_by_faults(faulty: &[(&str, &WorkerFault)]) -> String {
         .map(|(name, fault)| format!("worker {name} cannot carry it out: {}", fault.message))
         .collect();
     format!(
-        "{}{}; the task waits and nothing is counted against it; a worker tries again by itself once in a while",
+        "{}{}; the task waits, and no failure is counted against it; a worker tries again by itself once in a while",
         named.join("; "),
         more(faulty.len())
     )
+}
+
+/// How near a task is to asking a person because of faults of workers.
+fn faults_so_far(record: &TaskRecord) -> String {
+    match record.worker_faults {
+        0 => String::new(),
+        faults => format!(
+            "; {faults} of its attempts in a row ended with a fault of a worker, and after {WORKER_FAULTS_MAX} it asks a \
+             person"
+        ),
+    }
 }
 
 /// Who lacks what, each worker for itself.
@@ -448,6 +465,10 @@ mod tests {
         let (kind, text) = says(&all);
         assert_eq!(kind, WhyKind::WorkerFault);
         assert!(text.contains("worker w1 cannot carry it out: the key is refused"), "{text}");
+        assert!(!text.contains("in a row"), "{text}");
+        all.record.worker_faults = 3;
+        let text = says(&all).1;
+        assert!(text.contains("3 of its attempts in a row") && text.contains("after 20 it asks"), "{text}");
         // While the worker tries again, the fault is still what keeps the task.
         fault.is_probed = true;
         all.workers[0].about.as_mut().expect("it said").faults = vec![fault.clone()];

@@ -111,7 +111,7 @@ async fn held(db: &Db, id: BatchId) -> Result<[u64; 3], StoreError> {
                  SELECT d.task, CASE WHEN o.state <> 'blocked' THEN 0 WHEN o.blocked_why = 'child' THEN 2 ELSE 1 END \
                  FROM task_dependencies d JOIN tasks o ON o.id = d.dependency JOIN tasks t ON t.id = d.task \
                  WHERE t.state = 'pending' AND (o.state IN ('cancelled', 'discarded') \
-                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget') \
+                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget', 'worker_fault') \
                  OR (o.blocked_why = 'child' AND o.batch = $1)) \
                  UNION \
                  SELECT d.task, h.after FROM held h JOIN task_dependencies d ON d.dependency = h.id \

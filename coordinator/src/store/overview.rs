@@ -104,7 +104,7 @@ async fn overview(
     heard: Timestamp,
 ) -> Result<OverviewRows, StoreError> {
     let most = || Arg::Int(OVERVIEW_TASKS_MAX.into());
-    let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget') ORDER BY t.id DESC LIMIT $1";
+    let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget', 'worker_fault') ORDER BY t.id DESC LIMIT $1";
     let settled = "t.state = $3 AND t.ended_at >= $2 ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
     let of = |state: TaskState| vec![most(), Arg::Int(since.0), Arg::Text(state.as_str().to_owned())];
     // What failed waits for a person until it is retried or archived, however long ago that was.

@@ -102,10 +102,10 @@ fn event_of(row: &mut Row, stream: StreamId) -> Result<Envelope, StoreError> {
 pub(super) const TASK_COLUMNS: &str = "t.id, t.seq, t.hash, t.state, t.priority, t.epoch, t.failures, \
      t.crashes, t.runs, t.run, t.last_run, t.worker, t.available_at, t.blocked_why, t.message, \
      t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload, t.waits_for, t.leased_at, \
-     t.unverified";
+     t.unverified, t.worker_faults";
 
 /// How many there are of [`TASK_COLUMNS`]: where the next column of a statement stands.
-pub(super) const TASK_WIDTH: usize = 23;
+pub(super) const TASK_WIDTH: usize = 24;
 
 /// Tasks with the event that holds their specification.
 pub(super) const TASK_TABLES: &str = "tasks t JOIN events f ON f.stream_id = t.stream_id AND f.seq = 1";
@@ -134,6 +134,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
         epoch: Epoch(row.count(5)?),
         failures: row.small(6)?,
         crashes: row.small(7)?,
+        worker_faults: row.small(23)?,
         runs: row.small(8)?,
         run: run(row.fixed_or_null(9)?),
         last_run: run(row.fixed_or_null(10)?),
@@ -159,6 +160,7 @@ pub(super) const fn blocked_word(why: TaskBlockedWhy) -> &'static str {
         TaskBlockedWhy::Provider => "provider",
         TaskBlockedWhy::Outage => "outage",
         TaskBlockedWhy::Budget => "budget",
+        TaskBlockedWhy::WorkerFault => "worker_fault",
     }
 }
 
@@ -170,6 +172,7 @@ pub(super) fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
         TaskBlockedWhy::Provider,
         TaskBlockedWhy::Outage,
         TaskBlockedWhy::Budget,
+        TaskBlockedWhy::WorkerFault,
     ]
     .into_iter()
     .find(|why| blocked_word(*why) == text)

@@ -20,31 +20,32 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
     let mut new = Write::insert(
         "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
          failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
-         ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, unverified, deadline_at) {rows}",
+         ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, unverified, \
+         worker_faults, deadline_at) {rows}",
         &[
             Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
-            Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Text, Int,
+            Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Text, Int, Int,
         ],
     )
     .on("tasks");
     // A deadline of 0 keeps the one that is there.
     let mut changed = Write::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
-         available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, unverified, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
+         available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, unverified, worker_faults, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
          hash = u.hash, state = u.state, priority = u.priority, epoch = u.epoch, failures = u.failures, \
          crashes = u.crashes, runs = u.runs, run = u.run, last_run = u.last_run, worker = u.worker, \
          available_at = u.available_at, blocked_why = u.blocked_why, message = u.message, \
          ended_at = u.ended_at, rank = u.rank, waits_for = u.waits_for, leased_at = u.leased_at, \
-         unverified = u.unverified, \
+         unverified = u.unverified, worker_faults = u.worker_faults, \
          deadline_at = CASE u.deadline_at WHEN 0 THEN tasks.deadline_at ELSE u.deadline_at END \
          FROM u WHERE tasks.id = u.id",
         "UPDATE tasks SET seq = ?2, hash = ?3, state = ?4, priority = ?5, epoch = ?6, failures = ?7, \
          crashes = ?8, runs = ?9, run = ?10, last_run = ?11, worker = ?12, available_at = ?13, \
          blocked_why = ?14, message = ?15, ended_at = ?16, rank = ?17, waits_for = ?18, leased_at = ?19, \
-         unverified = ?20, deadline_at = CASE ?21 WHEN 0 THEN deadline_at ELSE ?21 END WHERE id = ?1",
+         unverified = ?20, worker_faults = ?21, deadline_at = CASE ?22 WHEN 0 THEN deadline_at ELSE ?22 END WHERE id = ?1",
         &[
             Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int, Blob, Int, Text,
-            Int,
+            Int, Int,
         ],
     )
     .on("tasks")
@@ -71,7 +72,7 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
 }
 
 /// The columns that an event may change, but the deadline.
-fn changing_cells(record: &TaskRecord) -> [Arg; 20] {
+fn changing_cells(record: &TaskRecord) -> [Arg; 21] {
     let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
     [
         Arg::Blob(uuid(record.id.0)),
@@ -94,11 +95,12 @@ fn changing_cells(record: &TaskRecord) -> [Arg; 20] {
         Arg::BlobOrNull(ids_bytes(&record.waits_for)),
         Arg::IntOrNull(record.leased_at.map(|at| at.0)),
         Arg::TextOrNull(record.unverified.clone()),
+        Arg::Int(record.worker_faults.into()),
     ]
 }
 
 /// The columns of a task that the log decides: all but the deadline.
-pub(super) const TASK_ROW: [&str; 29] = [
+pub(super) const TASK_ROW: [&str; 30] = [
     "id",
     "stream_id",
     "seq",
@@ -128,6 +130,7 @@ pub(super) const TASK_ROW: [&str; 29] = [
     "waits_for",
     "leased_at",
     "unverified",
+    "worker_faults",
 ];
 
 /// What stands in them.
@@ -164,6 +167,7 @@ pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
         Arg::BlobOrNull(ids_bytes(&record.waits_for)),
         Arg::IntOrNull(record.leased_at.map(|at| at.0)),
         Arg::TextOrNull(record.unverified.clone()),
+        Arg::Int(record.worker_faults.into()),
     ]
 }
 
@@ -189,8 +193,8 @@ mod tests {
                 &format!(
                     "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, epoch, failures, \
                      crashes, runs, run, worker, deadline_at, leased_at, blocked_why, ended_at, available_at, \
-                     submitted_at, flow, rank) VALUES (randomblob(16), 1, 1, x'00', '{state}', 'q', 'e', 0, 1, 0, 0, \
-                     1, {run}, {worker}, {deadline}, {deadline}, {why}, {ended}, 0, 0, 'f', 0)",
+                     submitted_at, flow, rank, worker_faults) VALUES (randomblob(16), 1, 1, x'00', '{state}', 'q', 'e', 0, 1, 0, 0, \
+                     1, {run}, {worker}, {deadline}, {deadline}, {why}, {ended}, 0, 0, 'f', 0, 0)",
                     run = given(run, "x'01'"),
                     worker = given(worker, "x'02'"),
                     deadline = given(worker, "9"),

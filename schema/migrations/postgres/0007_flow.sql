@@ -23,7 +23,7 @@ ALTER TABLE tasks
 
 ALTER TABLE tasks DROP CONSTRAINT tasks_blocked_why_check;
 ALTER TABLE tasks ADD CONSTRAINT tasks_blocked_why_check
-  CHECK (blocked_why IN ('person', 'child', 'paused', 'provider', 'outage', 'budget'));
+  CHECK (blocked_why IN ('person', 'child', 'paused', 'provider', 'outage', 'budget', 'worker_fault'));
 
 DROP INDEX tasks_leasable;
 CREATE INDEX tasks_leasable ON tasks (flow, rank, id) WHERE state = 'available';

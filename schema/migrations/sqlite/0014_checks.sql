@@ -93,6 +93,8 @@ CREATE TABLE tasks_next (
   leased_at    INTEGER,
   -- Why a completed task, or one that asks a person, is unverified.
   unverified   TEXT,
+  -- Leases in a row that ended with a fault of the worker.
+  worker_faults INTEGER NOT NULL CHECK (worker_faults >= 0),
   CHECK ((worker IS NULL) = (deadline_at IS NULL) AND (worker IS NULL) = (leased_at IS NULL)),
   CHECK ((concurrency_key IS NULL) = (concurrency_max IS NULL)),
   CHECK (CASE state
@@ -103,7 +105,7 @@ CREATE TABLE tasks_next (
     WHEN 'retryable' THEN worker IS NULL AND ended_at IS NULL AND blocked_why IS NULL
     WHEN 'pending' THEN waits_for IS NOT NULL AND worker IS NULL AND ended_at IS NULL AND blocked_why IS NULL
     WHEN 'blocked' THEN blocked_why IS NOT NULL
-      AND blocked_why IN ('person', 'child', 'paused', 'provider', 'outage', 'budget')
+      AND blocked_why IN ('person', 'child', 'paused', 'provider', 'outage', 'budget', 'worker_fault')
       AND worker IS NULL AND ended_at IS NULL
     WHEN 'cancelled' THEN worker IS NULL AND run IS NULL AND ended_at IS NOT NULL AND blocked_why IS NULL
     WHEN 'discarded' THEN worker IS NULL AND run IS NULL AND ended_at IS NOT NULL AND blocked_why IS NULL
@@ -111,10 +113,10 @@ CREATE TABLE tasks_next (
 ) STRICT;
 INSERT INTO tasks_next (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, failures,
   crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, ended_at, deadline_at, flow,
-  rank, concurrency_key, concurrency_max, waits_for, leased_at)
+  rank, concurrency_key, concurrency_max, waits_for, leased_at, worker_faults)
 SELECT id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, failures,
   crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, ended_at, deadline_at, flow,
-  rank, concurrency_key, concurrency_max, waits_for, leased_at FROM tasks;
+  rank, concurrency_key, concurrency_max, waits_for, leased_at, 0 FROM tasks;
 DROP TABLE tasks;
 ALTER TABLE tasks_next RENAME TO tasks;
 CREATE INDEX tasks_leasable ON tasks (flow, rank, id) WHERE state = 'available';

@@ -101,6 +101,8 @@ pub enum BlockKind {
     Person,
     /// The model's provider wants money, or a key: `docket retry` once it has it.
     Provider,
+    /// Workers could not carry it out: `docket answer` once one can.
+    WorkerFault,
     /// Its result could not be delivered: `docket apply`, `push`, `accept` or `reject`.
     Delivery,
 }
@@ -111,6 +113,7 @@ impl BlockKind {
         match self {
             Self::Person => "person",
             Self::Provider => "provider",
+            Self::WorkerFault => "worker_fault",
             Self::Delivery => "delivery",
         }
     }

@@ -104,11 +104,11 @@ pub enum ReleaseWhy {
     Drained,
     /// The worker does not know the lease: its answer was lost.
     Unknown,
-    /// The worker cannot carry out the task, and the task is not to blame.
+    /// The worker cannot carry out the task, and the task is not to blame: counted apart from failures and crashes.
     WorkerFault,
 }
 
-/// The worker gave it back; nothing is counted.
+/// The worker gave it back; no failure and no crash is counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReleased {
     /// The lease's epoch.
@@ -153,6 +153,14 @@ pub struct TaskRunFailed {
     pub next: Option<RunId>,
 }
 
+/// How many leases of a task in a row may end with a fault of the worker. The last of them blocks the task for a person.
+///
+/// A fault is the worker's and says nothing against the task, so the number is far above what a repair costs: a worker
+/// tries again after pauses that double to two minutes, which makes 20 attempts half an hour for a worker with one task,
+/// and longer with more. But there are faults that no worker is free of, such as a model to which no key has access,
+/// and without a limit their tasks would go from worker to worker for ever.
+pub const WORKER_FAULTS_MAX: u32 = 20;
+
 /// Why a task is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -169,6 +177,9 @@ pub enum TaskBlockedWhy {
     Budget,
     /// The model's provider stays away. It goes on by itself when its time has come; `docket retry` does so at once.
     Outage,
+    /// Workers gave it back too often in a row, each for a fault of its own ([`WORKER_FAULTS_MAX`]). A person has to
+    /// mend a worker or the task; `docket answer` or `docket retry` then goes on with the run.
+    WorkerFault,
 }
 
 /// The run waits; its slot is free.

@@ -63,6 +63,9 @@ pub struct TaskRecord {
     pub failures: u32,
     /// Run-process crashes since the last run that ended.
     pub crashes: u32,
+    /// Leases in a row that ended with a fault of the worker, up to [`WORKER_FAULTS_MAX`](super::WORKER_FAULTS_MAX). A
+    /// lease that only was taken from a worker (drained, expired, unknown) says nothing and leaves the number as it is.
+    pub worker_faults: u32,
     /// Runs begun.
     pub runs: u32,
     /// The run in hand: leased now, or gone on with at the next lease. `None` = the next lease
@@ -131,6 +134,7 @@ impl TaskRecord {
             epoch: Epoch(0),
             failures: 0,
             crashes: 0,
+            worker_faults: 0,
             runs: 0,
             run: None,
             last_run: None,
@@ -183,6 +187,7 @@ impl TaskRecord {
             TaskEvent::TaskSubmitted(_) => {}
             TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
             TaskEvent::TaskUnblocked(_) => {
+                self.worker_faults = 0;
                 self.message = None;
                 self.unverified = None;
                 // Held before its time had come: it waits for that again. An outage's is over.
@@ -195,13 +200,22 @@ impl TaskRecord {
                 }
             }
             TaskEvent::TaskLeased(e) => self.leased(e, now),
-            TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
+            TaskEvent::TaskReleased(e) => {
+                match e.why {
+                    ReleaseWhy::WorkerFault => self.worker_faults += 1,
+                    ReleaseWhy::Drained | ReleaseWhy::Unknown => {}
+                }
+                self.wait_for_lease(now);
+            }
+            TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
             TaskEvent::TaskRunCrashed(e) => {
+                self.worker_faults = 0;
                 self.crashes += 1;
                 self.message = Some(format!("the run process died: {}", e.how));
                 self.wait_for_lease(now);
             }
             TaskEvent::TaskRunFailed(e) => {
+                self.worker_faults = 0;
                 self.failures += 1;
                 self.crashes = 0;
                 self.run = e.next;
@@ -216,6 +230,8 @@ impl TaskRecord {
                 self.available_at = e.retry_at;
             }
             TaskEvent::TaskBlocked(e) => {
+                self.worker_faults =
+                    if e.why == TaskBlockedWhy::WorkerFault { self.worker_faults + 1 } else { 0 };
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
                 self.message = e.message;
@@ -254,6 +270,7 @@ impl TaskRecord {
             | TaskEvent::TaskRejected(_) => {}
             TaskEvent::TaskCompleted(e) => {
                 // What went wrong on the way was mended; its events keep it.
+                self.worker_faults = 0;
                 self.message = None;
                 self.unverified = e.unverified;
                 self.end(TaskState::Completed, now);
@@ -266,6 +283,7 @@ impl TaskRecord {
                 self.end(TaskState::Cancelled, now);
             }
             TaskEvent::TaskDiscarded(e) => {
+                self.worker_faults = 0;
                 match e.why {
                     DiscardWhy::Failures => self.failures += 1,
                     DiscardWhy::Poison => self.crashes += 1,
@@ -385,6 +403,7 @@ impl TaskRecord {
     fn begin_again(&mut self, run: Option<RunId>, now: Timestamp) {
         self.failures = 0;
         self.crashes = 0;
+        self.worker_faults = 0;
         self.run = run;
         self.ended_at = None;
         self.message = None;

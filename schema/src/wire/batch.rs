@@ -80,7 +80,8 @@ impl BatchView {
             TaskBlockedWhy::Person
             | TaskBlockedWhy::Paused
             | TaskBlockedWhy::Provider
-            | TaskBlockedWhy::Budget => true,
+            | TaskBlockedWhy::Budget
+            | TaskBlockedWhy::WorkerFault => true,
             TaskBlockedWhy::Child | TaskBlockedWhy::Outage => false,
         };
         let blocked = self.blocked.iter().filter(|blocked| asks(blocked.why)).map(|blocked| blocked.count);
@@ -101,6 +102,7 @@ impl BatchView {
             | TaskBlockedWhy::Paused
             | TaskBlockedWhy::Provider
             | TaskBlockedWhy::Budget
+            | TaskBlockedWhy::WorkerFault
             | TaskBlockedWhy::Outage => false,
         });
         let rest = ended.sum::<u64>() + self.waiting_for_people() + self.behind_children;

@@ -1,9 +1,9 @@
 //! Faults of workers: what keeps a worker from carrying out tasks although nothing is wrong with the tasks.
 //!
 //! A run process that meets such a fault ends without recording an end of the run. Its supervisor gives the lease
-//! back (nothing is counted), keeps tasks that the fault concerns away for a while, and names the fault with every
+//! back (no failure and no crash is counted), keeps tasks that the fault concerns away for a while, and names the fault with every
 //! request for work. The coordinator leases such tasks to other workers, and `docket why` names the fault where there
-//! is no other worker.
+//! is no other worker. A task that meets such faults [`crate::task::WORKER_FAULTS_MAX`] times in a row asks a person.
 
 use std::fmt;
 

@@ -194,7 +194,7 @@ pub struct ReleaseRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseReason {
-    /// It drains; the run ended its turn.
+    /// It drains and the run ended its turn, or it did not begin with the task.
     Drained,
     /// The run process died: `signal 9`, `exit 101`.
     Crashed(String),

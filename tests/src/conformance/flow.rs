@@ -388,9 +388,9 @@ pub(super) async fn what_is_asked_often_costs_what_has_not_ended(database: Datab
         ),
         (
             "tasks (id, stream_id, seq, hash, state, queue, engine, priority, epoch, failures, crashes, runs, \
-             available_at, submitted_at, ended_at, flow, rank)",
+             available_at, submitted_at, ended_at, flow, rank, worker_faults)",
             format!(
-                "{id}, i, 1, {hash}, 'completed', 'default', 'react', 0, 0, 0, 0, 0, 0, 0, 1, 'default', 0 FROM n"
+                "{id}, i, 1, {hash}, 'completed', 'default', 'react', 0, 0, 0, 0, 0, 0, 0, 1, 'default', 0, 0 FROM n"
             ),
         ),
     ] {

@@ -7,7 +7,7 @@ use docket_coordinator::{
 use docket_schema::{
     ids::{Epoch, QueueName, RunId, Seq, StreamId, TaskId},
     run::RunOutcome,
-    task::{ReleaseWhy, TaskSpec, TaskState},
+    task::{ReleaseWhy, TaskBlockedWhy, TaskRecord, TaskSpec, TaskState, WORKER_FAULTS_MAX},
     wire::{Held, LeaseRequest, LostWhy},
 };
 use uuid::Uuid;
@@ -242,6 +242,62 @@ pub(super) async fn release_and_drain_keep_the_run(database: Database) {
     assert!(world.act(task, release).await.is_err(), "once");
     let again = world.worker().lease_one().await;
     assert_eq!((again.run, again.record.runs, again.record.crashes), (lease.run, 1, 0));
+    world.check().await;
+}
+
+pub(super) async fn faults_of_workers_in_a_row_ask_a_person_in_the_end(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("meets a fault everywhere")).await;
+    let kept = async || world.beside().await.task(task).await;
+    let fault = async || {
+        // Another worker each time.
+        let lease = world.worker().lease_one().await;
+        let (epoch, message) = (lease.record.epoch, "the server does not start".to_owned());
+        let release = move |record: &_| decide::release_for_fault(record, epoch, message.clone());
+        (world.act(task, release).await.expect("the lease stands"), lease.run)
+    };
+    let faults = async |count: u32| {
+        for nth in 1..=count {
+            let (record, _) = fault().await;
+            assert_eq!((record.state, record.worker_faults), (TaskState::Available, nth));
+            assert_eq!(kept().await, record, "as it was written");
+        }
+    };
+    faults(WORKER_FAULTS_MAX - 1).await;
+    // A run that gets past the fault.
+    let lease = world.worker().lease_one().await;
+    let epoch = lease.record.epoch;
+    let crash = move |record: &_| decide::crash(record, epoch, "signal 9");
+    assert_eq!(world.act(task, crash).await.expect("counts").worker_faults, 0);
+    for by in [
+        |record: &TaskRecord| decide::answer(record, "me", &"".into()),
+        |record: &TaskRecord| decide::retry(record, "me", "", decide::Dependencies::Kept),
+    ] {
+        faults(WORKER_FAULTS_MAX - 1).await;
+        // A worker that drains says nothing of the fault.
+        let lease = world.worker().lease_one().await;
+        let epoch = lease.record.epoch;
+        let drained = move |record: &_| decide::release(record, epoch, ReleaseWhy::Drained);
+        let record = world.act(task, drained).await.expect("releases");
+        assert_eq!(record.worker_faults, WORKER_FAULTS_MAX - 1);
+        let (blocked, run) = fault().await;
+        assert_eq!(kept().await, blocked, "as it was written");
+        let why = Some(TaskBlockedWhy::WorkerFault);
+        assert_eq!((blocked.state, blocked.blocked_why), (TaskState::Blocked, why));
+        assert_eq!((blocked.run, blocked.failures, blocked.crashes, blocked.runs), (Some(run), 0, 1, 1));
+        let message = blocked.message.expect("a message");
+        assert!(message.contains("20 attempts") && message.contains("does not start"), "{message}");
+        assert!(world.worker().lease(1).await.is_empty(), "nobody gets it");
+        world.pass(1_000_000_000);
+        assert_eq!(world.due().await, 0, "and no time brings it back");
+        let record = world.act(task, by).await.expect("goes on");
+        assert_eq!((record.state, record.run, record.worker_faults), (TaskState::Available, Some(run), 0));
+        assert_eq!(record.message, None);
+        assert!(world.stream(StreamId::Run(run)).await.is_empty(), "its run was told nothing");
+    }
+    let lease = world.worker().lease_one().await;
+    world.worker().end(&lease, RunOutcome::Succeeded).await;
+    assert_eq!(world.task(task).await.state, TaskState::Completed);
     world.check().await;
 }
 

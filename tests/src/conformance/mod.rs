@@ -108,6 +108,7 @@ pub const CASES: &[(&str, Case)] = cases![
     flow::a_queue_is_paused_limited_and_opened,
     flow::a_worker_gets_what_its_labels_satisfy,
     flow::a_fault_keeps_what_it_concerns_from_its_worker_alone,
+    leases::faults_of_workers_in_a_row_ask_a_person_in_the_end,
     flow::batches_take_turns_where_one_task_runs_at_a_time,
     flow::every_flow_is_found_among_very_many,
     flow::batches_share_and_nobody_starves,

@@ -10,6 +10,7 @@ pub(super) fn refusal(status: u16, message: &str) -> Refusal {
     let kind = match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
+        403 => "permission_error",
         404 => "not_found_error",
         429 => "rate_limit_error",
         529 => "overloaded_error",
@@ -27,6 +28,7 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         FaultKind::ServerError => refusal(500, "internal error"),
         FaultKind::SpendLimit => refusal(400, "your credit balance is too low to use the API"),
         FaultKind::Unauthorized => refusal(401, "invalid x-api-key"),
+        FaultKind::Forbidden => refusal(403, "your API key may not use this model"),
         FaultKind::ContextTooLong => refusal(400, "prompt is too long: 300000 tokens > 200000 maximum"),
         FaultKind::Reset
         | FaultKind::CutStream

@@ -32,6 +32,7 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
             coded(429, "insufficient_quota", json!("insufficient_quota"), "the account has no quota left")
         }
         FaultKind::Unauthorized => refusal(401, "no such API key"),
+        FaultKind::Forbidden => refusal(403, "the project has no access to this model"),
         FaultKind::ContextTooLong => {
             coded(400, "invalid_request_error", json!("context_length_exceeded"), "reduce the messages")
         }

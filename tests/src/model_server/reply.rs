@@ -105,6 +105,7 @@ fn frames(
             | FaultKind::ServerError
             | FaultKind::SpendLimit
             | FaultKind::Unauthorized
+            | FaultKind::Forbidden
             | FaultKind::ContextTooLong
             | FaultKind::MalformedArguments
             | FaultKind::UnknownTool

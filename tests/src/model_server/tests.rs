@@ -145,6 +145,7 @@ async fn each_fault_has_its_typed_outcome_and_the_next_attempt_succeeds() {
         ("kind = 'stall'", short, Ok(timeout(TimeoutKind::Idle))),
         ("kind = 'spend_limit'", usual, Err("spend_limit")),
         ("kind = 'unauthorized'", usual, Err("unauthorized")),
+        ("kind = 'forbidden'", usual, Err("forbidden")),
         ("kind = 'context_too_long'", usual, Err("context_too_long")),
     ] {
         let text = format!("[[turns]]\ntext = \"All of this is said.\"\nfault = {{ {fault} }}");

@@ -6,7 +6,8 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::{QueueName, TaskId},
-    task::{TaskRecord, TaskSpec, TaskState},
+    message::ModelRef,
+    task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState, WORKER_FAULTS_MAX},
     wire::{SubmitRequest, WhyKind},
 };
 use docket_tests::{
@@ -38,6 +39,9 @@ for line in sys.stdin:
         result = {"tools": [{"name": "count", "description": "Counts.", "inputSchema": {"type": "object"}}]}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 "#;
+
+/// So many workers that a task's attempts are soon made: each tries it again after pauses that double.
+const FAULTY_WORKERS: usize = 5;
 
 /// A folder of programs that a worker's sandbox shows, and a server in it that does not start.
 struct Tools(TempDir);
@@ -128,7 +132,7 @@ async fn waits_for_a_server(place: Place) -> Result<()> {
     let (stage, tools) = (Stage::open(place).await?, Tools::new()?);
     let worker = Worker::start(&stage.coordinator, &tools.options(2)).await?;
     let tasks = stage.submit(&stage.spec, 5).await?;
-    let words = ["MCP server `notes`", "no licence", "nothing is counted"];
+    let words = ["MCP server `notes`", "no licence", "no failure is counted"];
     stage.is_kept_by_fault(tasks[0], &words, &worker).await?;
     for command in ["workers", "doctor"] {
         let said = stage.coordinator.docket(&[command]).await?.stdout;
@@ -217,6 +221,102 @@ async fn key_of_another(place: Place) -> Result<()> {
 async fn tasks_of_a_worker_whose_key_is_refused_go_to_one_whose_key_is_taken() -> Result<()> {
     let _room = room().await;
     Box::pin(on_both_stores(key_of_another)).await
+}
+
+/// Workers of which none can carry the tasks out.
+async fn faulty_workers(stage: &Stage, options: &WorkerOptions) -> Result<Vec<Worker>> {
+    let mut workers = Vec::new();
+    for _ in 0..FAULTY_WORKERS {
+        workers.push(Worker::start(&stage.coordinator, options).await?);
+    }
+    Ok(workers)
+}
+
+impl Stage {
+    /// Waits until faults of workers have blocked a task for a person, and nothing else was counted.
+    async fn is_blocked_by_faults(&self, task: TaskId, words: &[&str], workers: &[Worker]) -> Result<()> {
+        let tails = || workers.iter().map(Worker::tail).collect::<String>();
+        let record = async || Some(self.coordinator.client().task(task).await.ok()?.task);
+        for count in [WORKER_FAULTS_MAX / 2, WORKER_FAULTS_MAX] {
+            let counted = until("faults of workers that are counted", async || {
+                record().await.filter(|record| record.worker_faults >= count)
+            });
+            counted.await.with_context(tails)?;
+        }
+        let blocked = record().await.context("a task")?;
+        let is_blocked =
+            blocked.state == TaskState::Blocked && blocked.blocked_why == Some(TaskBlockedWhy::WorkerFault);
+        let is_clean = (blocked.failures, blocked.crashes, blocked.runs) == (0, 0, 1);
+        ensure!(is_blocked && is_clean && blocked.worker_faults == WORKER_FAULTS_MAX, "{blocked:?}");
+        let why = self.coordinator.docket(&["why", &task.to_string()]).await?.stdout;
+        let words = words.iter().chain(&["20 attempts in a row", "docket answer"]);
+        for word in words {
+            ensure!(why.contains(word), "{word} in {why}");
+        }
+        let log = self.coordinator.docket(&["logs", &format!("task/{task}")]).await?.ok()?;
+        ensure!(log.contains("waits for a person: 20 attempts in a row"), "{log}");
+        Ok(())
+    }
+}
+
+/// A task that meets a fault on each of many workers: they do not hand it round for ever. Its person mends the cause
+/// and says go on.
+async fn goes_round_and_asks(place: Place) -> Result<()> {
+    let (stage, tools) = (Stage::open(place).await?, Tools::new()?);
+    let workers = faulty_workers(&stage, &tools.options(1)).await?;
+    let task = stage.submit(&stage.spec, 1).await?[0];
+    stage.is_blocked_by_faults(task, &["MCP server `notes`", "no licence"], &workers).await?;
+    std::fs::write(tools.server(), SERVER)?;
+    let words = stage.coordinator.docket(&["answer", &task.to_string(), "mended"]).await?;
+    ensure!(!words.success() && words.stderr.contains("without words"), "{words:?}");
+    let said = stage.coordinator.docket(&["answer", &task.to_string()]).await?;
+    ensure!(said.success(), "{said:?}");
+    let records = stage.all_complete(&[task], &workers[0]).await?;
+    ensure!(records[0].worker_faults == 0 && records[0].message.is_none(), "{:?}", records[0]);
+    let history = stage.coordinator.history(records[0].last_run.context("a run")?).await?;
+    history.verify(stage.coordinator.client()).await?;
+    for worker in workers {
+        worker.drain().await?;
+    }
+    stage.coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_meets_a_fault_on_each_worker_asks_a_person_in_the_end() -> Result<()> {
+    let _room = room().await;
+    Box::pin(on_both_stores(goes_round_and_asks)).await
+}
+
+/// A model to which no key has access, and a server that no worker lists: nobody is left to wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_whose_model_no_worker_may_ask_end_up_with_a_person() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::open(Place::Home).await?;
+    let script = "[[turns]]\nfault = { kind = \"forbidden\", times = 1000 }\ntext = \"Done.\"\n";
+    let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
+    let workers = faulty_workers(&stage, &WorkerOptions::default()).await?;
+    let of_model = |model: ModelRef| TaskSpec { model, script: None, ..stage.spec.clone() };
+    let forbidden = of_model(server.model(Provider::OpenAi, "dear"));
+    let far = "http://192.0.2.1/v1";
+    let unlisted =
+        of_model(ModelRef { base_url: Some(far.to_owned()), ..server.model(Provider::OpenAi, "far") });
+    let forbidden = stage.submit(&forbidden, 1).await?[0];
+    let unlisted = stage.submit(&unlisted, 1).await?[0];
+    let words = ["openai:dear", "no access to this model", "give the key access"];
+    stage.is_blocked_by_faults(forbidden, &words, &workers).await?;
+    stage.is_blocked_by_faults(unlisted, &[far, "worker.base_urls"], &workers).await?;
+    // One request an attempt.
+    ensure!(server.calls() == u64::from(WORKER_FAULTS_MAX), "{}", server.calls());
+    // Workers that could not carry these out carry out others.
+    let free = stage.submit(&stage.spec, 2).await?;
+    stage.all_complete(&free, &workers[0]).await?;
+    for task in [forbidden, unlisted] {
+        stage.coordinator.client().cancel(task, "the wrong model").await?;
+    }
+    for worker in workers {
+        worker.drain().await?;
+    }
+    stage.coordinator.end_and_check().await
 }
 
 /// A program that a setup command names is missing on the only worker, and then installed.

@@ -1,5 +1,5 @@
 //! Which failures of a run process are faults of its worker, and not of the task: the process then records no end of
-//! the run. It reports the fault to its supervisor, which gives the lease back without counting anything.
+//! the run. It reports the fault to its supervisor, which gives the lease back: no failure is counted.
 //!
 //! Everything else keeps its meaning: what the task asks for and nobody can give ends the run, an outage of a
 //! provider or of the coordinator is waited out.

@@ -157,6 +157,8 @@ pub enum FaultKind {
     SpendLimit,
     /// 401.
     Unauthorized,
+    /// 403: the key may not use the model.
+    Forbidden,
     /// 400, the conversation is too long.
     ContextTooLong,
     /// The connection breaks in the middle of the answer.
@@ -349,6 +351,7 @@ fn error_of(fault: Fault) -> Option<ModelError> {
         FaultKind::ServerError => Some(ModelError::Server { status: 500, retry_after_ms }),
         FaultKind::SpendLimit => Some(ModelError::SpendLimit { message: message() }),
         FaultKind::Unauthorized => Some(ModelError::Unauthorized { message: message() }),
+        FaultKind::Forbidden => Some(ModelError::Forbidden { message: message() }),
         FaultKind::ContextTooLong => Some(ModelError::ContextTooLong { message: message() }),
         FaultKind::Reset | FaultKind::CutStream => Some(ModelError::CutStream),
         FaultKind::SlowFirstByte => Some(ModelError::Timeout { which: TimeoutKind::FirstByte, after_ms: 0 }),

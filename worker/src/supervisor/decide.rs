@@ -160,11 +160,10 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, held: Duration, out
             continue;
         }
         let flow = Flow::of(&lease.spec);
-        if let Some(fault) = state.quarantine.fault_for(&flow, key.task) {
-            // Granted before the coordinator heard of the fault.
-            let why = ReleaseReason::WorkerFault(fault.message.clone());
+        if state.quarantine.fault_for(&flow, key.task).is_some() {
+            // Granted before the coordinator heard of the fault. It was not tried, so nothing is counted.
             state.tally.faulted += 1;
-            release(state, at, key, why, begun + lease_time, out);
+            release(state, at, key, ReleaseReason::Drained, begun + lease_time, out);
             continue;
         }
         state.quarantine.begin_trial(key, &flow, at.now);

@@ -2,7 +2,8 @@
 //!
 //! A fault keeps the tasks that it concerns away for a pause. After it the worker asks for one such task: if that meets
 //! the fault again the pause is doubled, otherwise the fault is over. So a worker recovers by itself once the cause is
-//! fixed, and one that stays faulty leases a task every two minutes at most.
+//! fixed, and one that stays faulty leases a task every two minutes at most. The coordinator counts the attempts of each
+//! task, and asks a person after `WORKER_FAULTS_MAX` in a row: no task goes round for ever.
 //!
 //! A run process works for a task, and what it reports may come of the task. So no task keeps others away for long: a
 //! fault that concerns more than its task is tried with a task that has not reported it; one that a single task met
@@ -25,6 +26,9 @@ use super::{
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause. Each attempt leaves two events in a task's stream.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
+/// Longest pause after a refusal of a model: such an outage does not pass by itself, an attempt costs one refused request
+/// at most, and a person, who is asked after `WORKER_FAULTS_MAX` attempts, is to know within minutes.
+const MODEL_PAUSE_MAX: Duration = Duration::from_secs(15);
 /// For so long after a pause only tasks are wanted that have not reported the fault.
 const OTHERS_FIRST: Duration = Duration::from_secs(5);
 /// How long a run that tries a fault may take to meet it again: longer than most starts of servers and first answers
@@ -142,7 +146,8 @@ impl Quarantine {
         self.doubts.retain(|doubt| doubt.met + RECENT > at.now);
         let narrowed = self.narrow(fault, by.task, at.now);
         let Believed { fault, earlier, repeats } = self.widen(narrowed, by, at.now);
-        let paused = |repeats| Stage::Paused(at.about(pause(repeats)));
+        let kind = fault.kind;
+        let paused = |repeats| Stage::Paused(at.about(pause(repeats, kind)));
         let before = self.entries.iter().position(|entry| entry.is_of(fault.kind, &fault.scope));
         let mut entry = match before.map(|nth| self.entries.remove(nth)) {
             // Several runs may have met it before the first report.
@@ -350,8 +355,18 @@ impl Quarantine {
 }
 
 /// The pause after a fault that was met again so often.
-fn pause(repeats: u32) -> Duration {
-    PAUSE_MIN.saturating_mul(1 << repeats.min(10)).min(PAUSE_MAX)
+fn pause(repeats: u32, kind: FaultKind) -> Duration {
+    let longest = match kind {
+        FaultKind::Model => MODEL_PAUSE_MAX,
+        FaultKind::McpServer
+        | FaultKind::Sandbox
+        | FaultKind::Toolchain
+        | FaultKind::Key
+        | FaultKind::Engine
+        | FaultKind::Disk
+        | FaultKind::Host => PAUSE_MAX,
+    };
+    PAUSE_MIN.saturating_mul(1 << repeats.min(10)).min(longest)
 }
 
 /// Whether a fault concerns so many tasks that one of them is always about.

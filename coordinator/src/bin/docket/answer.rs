@@ -21,7 +21,8 @@ use crate::{
 #[command(
     after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
 it stood; the model reads the question and the answer before its next decision. Where the model's provider
-stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on.
+stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on. Where faults of
+workers stopped it 20 times in a row, it takes none: nobody would hear them.
 `docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
 the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
 
@@ -115,7 +116,9 @@ fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
     let id = task.short();
     match why {
         TaskBlockedWhy::Person => Some(format!("`docket answer {id} TEXT` answers it")),
-        TaskBlockedWhy::Provider => Some(format!("once that is done, `docket answer {id}` lets it go on")),
+        TaskBlockedWhy::Provider | TaskBlockedWhy::WorkerFault => {
+            Some(format!("once that is done, `docket answer {id}` lets it go on"))
+        }
         TaskBlockedWhy::Outage => Some(format!(
             "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
         )),

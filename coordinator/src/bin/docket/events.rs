@@ -327,6 +327,9 @@ fn blocked(event: &TaskBlocked) -> String {
         TaskBlockedWhy::Outage => format!("run {run}: its provider stays away; it goes on by itself"),
         TaskBlockedWhy::Provider => format!("run {run}: its provider wants a person"),
         TaskBlockedWhy::Budget => format!("run {run}: its batch has used up what it may"),
+        TaskBlockedWhy::WorkerFault => {
+            format!("run {run}: waits for a person: {}", event.message.as_deref().unwrap_or_default())
+        }
     }
 }
 

@@ -257,7 +257,8 @@ pub(crate) fn word(task: &TaskRecord) -> &'static str {
             | TaskBlockedWhy::Child
             | TaskBlockedWhy::Provider
             | TaskBlockedWhy::Outage
-            | TaskBlockedWhy::Budget,
+            | TaskBlockedWhy::Budget
+            | TaskBlockedWhy::WorkerFault,
         )
         | None => task.state.as_str(),
     }

@@ -16,8 +16,8 @@ A task whose last run stood on an earlier one (rejected, resumed) and failed goe
 its next try; once it is discarded, `docket resume` does.
 A task that was to come after others waits again for those of them that are not completed, whatever
 --if-failed says: retry them too. --without-dependencies does not wait.
-A task that its model's provider stopped (credit used up, a key that is not good) goes on with the run
-it has. With filters and no --state, discarded tasks are meant.
+A task that its model's provider stopped (credit used up, a key that is not good), or faults of workers,
+goes on with the run it has. With filters and no --state, discarded tasks are meant.
 
 Examples:
   docket retry 3f9c01ab

@@ -227,6 +227,15 @@ fn gives(task: &TaskRecord, found: &Deliveries) -> String {
     format!("{branch}, {how}")
 }
 
+/// How often what happened to the task's leases.
+fn counted(task: &TaskRecord) -> String {
+    let faults = match task.worker_faults {
+        0 => String::new(),
+        faults => format!(", {faults} faults of workers in a row"),
+    };
+    format!("{} leases, {} failures, {} crashes{faults}", task.epoch, task.failures, task.crashes)
+}
+
 fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
     let task = &view.task;
     display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "task"), task.id));
@@ -255,11 +264,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
     pair(cx, "branch", &gives(task, delivered));
     pair(cx, "submitted", &task.submitted_at.to_string());
     pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
-    pair(
-        cx,
-        "counted",
-        &format!("{} leases, {} failures, {} crashes", task.epoch, task.failures, task.crashes),
-    );
+    pair(cx, "counted", &counted(task));
     if view.runs.is_empty() {
         return;
     }

@@ -30,21 +30,21 @@ const ACTS = [
   {
     name: "Answer",
     primary: true,
-    fits: (task) => task.state === "blocked" && !undelivered(task) && ["person", "provider", "outage", "budget"].includes(task.blocked_why),
+    fits: (task) => task.state === "blocked" && !undelivered(task) && ["person", "provider", "outage", "budget", "worker_fault"].includes(task.blocked_why),
     of: (task) => ({
       question: {
         title: task.blocked_why === "person" ? "Answer" : "Let it go on",
         body: [
           task.message && h("blockquote", { class: "text", dir: "auto" }, task.message),
-          field("Your answer", "text", {
+          task.blocked_why !== "worker_fault" && field("Your answer", "text", {
             rows: 5,
             required: task.blocked_why === "person",
             hint: "The run goes on where it stood, with question and answer in its prompt.",
           }),
         ],
-        act: "Answer",
+        act: task.blocked_why === "worker_fault" ? "Go on" : "Answer",
       },
-      request: ({ text }) => post(on(task, "answer"), { text }),
+      request: ({ text = "" }) => post(on(task, "answer"), { text }),
       told: `Answered: ${title(task)}`,
     }),
   },

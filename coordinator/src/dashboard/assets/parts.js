@@ -31,6 +31,7 @@ const WHY = {
   provider: "provider",
   outage: "outage",
   budget: "budget",
+  worker_fault: "faults of workers",
 };
 
 /** A state: its sign and its word. */

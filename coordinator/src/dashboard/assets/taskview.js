@@ -38,6 +38,7 @@ export function taskParts(view, why, level) {
       fact("Ended", task.ended_at && since(task.ended_at)),
       fact("Unverified", task.unverified && said(task.unverified, 600)),
       fact("Runs failed", task.failures > 0 && `${task.failures} of ${spec.attempts_max}`),
+      fact("Faults of workers", task.worker_faults > 0 && `${task.worker_faults} in a row`),
       fact("Crashes", task.crashes > 0 && String(task.crashes)),
       fact("Comes after", after.length > 0 && links(after)),
       fact("Waits for", task.waits_for?.length > 0 && links(task.waits_for)),

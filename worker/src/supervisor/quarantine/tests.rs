@@ -1,6 +1,6 @@
 //! What becomes of faults: of those of the worker, and of those that a task would have it believe.
 
-use docket_schema::ids::Epoch;
+use docket_schema::{ids::Epoch, task::WORKER_FAULTS_MAX};
 use uuid::Uuid;
 
 use super::{super::state, *};
@@ -111,6 +111,25 @@ fn pauses_grow_to_a_bound_while_tasks_meet_the_fault_again() {
     assert_eq!(story.scopes(), [FaultScope::AnyTask]);
     assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] / 2), "{pauses:?}");
     assert!(pauses[0] <= PAUSE_MIN && pauses[9] <= PAUSE_MAX && pauses[9] >= PAUSE_MAX / 2, "{pauses:?}");
+}
+
+#[test]
+fn a_person_is_asked_within_minutes_where_a_model_is_refused() {
+    for (kind, minutes) in [(FaultKind::Model, 3..=5), (FaultKind::Sandbox, 15..=30)] {
+        let mut story = Story::empty();
+        let begun = story.now;
+        story.report_of(kind, (1, 0), FaultScope::AnyTask);
+        for _ in 1..WORKER_FAULTS_MAX {
+            while story.keeps(1) {
+                let pause = story.quarantine.next_wake().expect("a pause ends") - story.now;
+                story.after(pause);
+            }
+            story.begin_run(1);
+            story.report_of(kind, (1, 0), FaultScope::AnyTask);
+        }
+        let took = (story.now - begun).as_secs() / 60;
+        assert!(minutes.contains(&took), "{kind:?}: {took} minutes");
+    }
 }
 
 #[test]

@@ -218,7 +218,13 @@ impl Watch<'_> {
 fn continues_by_itself(task: &TaskRecord) -> bool {
     match task.blocked_why {
         Some(TaskBlockedWhy::Paused | TaskBlockedWhy::Child | TaskBlockedWhy::Outage) => true,
-        Some(TaskBlockedWhy::Person | TaskBlockedWhy::Provider | TaskBlockedWhy::Budget) | None => false,
+        Some(
+            TaskBlockedWhy::Person
+            | TaskBlockedWhy::Provider
+            | TaskBlockedWhy::Budget
+            | TaskBlockedWhy::WorkerFault,
+        )
+        | None => false,
     }
 }
 
