@@ -81,11 +81,12 @@ fn is_wanted(state: &RunState, pins: &RunStarted) -> bool {
 /// before the run makes one. Which files they are then given is not known yet: it matters only whether they run.
 fn gates(pins: &RunStarted, files: &Manifest) -> Vec<GateSpec> {
     let has_files = |linter: &&LinterSpec| files.entries.keys().any(|path| lint::is_for(linter, path));
-    let linters = pins.linters.iter().filter(|linter| linter.gates).filter(has_files).map(|linter| GateSpec {
-        name: linter.name.clone(),
-        command: lint::line(linter.project.as_ref().unwrap_or(&linter.check), &[]),
-        mend: Some(Mend { command: None, files: Vec::new(), imports: None }),
-    });
+    let linters =
+        pins.linters.iter().filter(|linter| linter.gates).filter(has_files).map(|linter| GateSpec {
+            name: linter.name.clone(),
+            command: lint::line(linter.project.as_ref().unwrap_or(&linter.check), &[]),
+            mend: Some(Mend { command: None, files: Vec::new(), imports: None }),
+        });
     pins.gates.iter().filter(|gate| gate.name != REQUIRES).cloned().chain(linters).collect()
 }
 
@@ -106,15 +107,8 @@ async fn run(bench: &Workbench, state: &RunState, gates: Vec<GateSpec>) -> Vec<B
 }
 
 /// Named after all that the result depends on, as far as a log says it.
-fn kept_at(
-    cache: &Path,
-    tree: TreeHash,
-    gates: &[GateSpec],
-    pins: &RunStarted,
-    spec: &TaskSpec,
-) -> PathBuf {
-    let on =
-        serde_json::json!([tree, gates, spec.setup, pins.sandbox.backend, env!("CARGO_PKG_VERSION")]);
+fn kept_at(cache: &Path, tree: TreeHash, gates: &[GateSpec], pins: &RunStarted, spec: &TaskSpec) -> PathBuf {
+    let on = serde_json::json!([tree, gates, spec.setup, pins.sandbox.backend, env!("CARGO_PKG_VERSION")]);
     cache.join("base-checks").join(format!("{}.json", blake3::hash(on.to_string().as_bytes())))
 }
 

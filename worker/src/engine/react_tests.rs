@@ -623,5 +623,8 @@ fn a_change_that_leaves_findings_is_followed_by_a_fix() {
     log.say("", std::slice::from_ref(&edit));
     assert_eq!((log.decide().phase, log.state.lint_failures), (Phase::Editing, 0));
     log.run_batch(&facts(LintStatus::Missing));
-    assert!(!log.state.linters_missing.contains("ruff"), "it ran before: the run removed it, and it stays a check");
+    assert!(
+        !log.state.linters_missing.contains("ruff"),
+        "it ran before: the run removed it, and it stays a check"
+    );
 }
