@@ -27,7 +27,9 @@ use docket_tests::{
         world::{blob, note, spec},
     },
     pg_cluster::Cluster,
-    system::{Coordinator, Finished, LeaseTime, Proc, Sample, Tool, fresh_database, room, run, say, until},
+    system::{
+        Coordinator, Finished, LeaseTime, Proc, Sample, Tool, fresh_database, has, room, run, say, until,
+    },
 };
 use serde_json::Value;
 

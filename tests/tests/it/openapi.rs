@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::BatchId, task::TaskSpec, wire::SubmitRequest};
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, has_modules, room, run,
-    run_fed_within, say,
+    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, has_modules, room, run_fed_within,
+    say,
 };
 use serde_json::Value;
 use uuid::Uuid;

@@ -47,7 +47,7 @@ pub(super) async fn check(
 ) -> Result<(), StartError> {
     let state = journal.state();
     let Some(pins) = state.pins.clone().filter(|pins| is_wanted(state, pins)) else { return Ok(()) };
-    let gates = gates(&pins, bench.workspace.manifest());
+    let gates = gates(&pins, &bench.workspace.manifest());
     if gates.is_empty() {
         return Ok(());
     }
