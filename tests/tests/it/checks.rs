@@ -477,6 +477,7 @@ text = "Mended."
 /// A check of tests that docket found is not failed by what failed before the first change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tests_that_failed_before_do_not_fail_the_run() -> Result<()> {
+    docket_tests::needs!("python3");
     let script = r#"
 [[turns]]
 calls = [{ name = "run_tests", args = {} }]

@@ -105,6 +105,7 @@ text = "`total` takes a tax in percent."
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_existing_project_is_changed_and_its_configuration_is_not() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let house = House::new("").await?;
     let files = [
