@@ -124,6 +124,14 @@ impl Page {
         let held = self.blocks.iter().filter(|block| block.act == Act::NotRun);
         held.map(|block| block.text.lines().next().unwrap_or_default().to_owned()).collect()
     }
+
+    /// Whether a command that is run names this program.
+    pub fn uses(&self, program: &str) -> bool {
+        let is_named = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
+        self.blocks
+            .iter()
+            .any(|block| matches!(&block.act, Act::Run { command, .. } if is_named(&command.text)))
+    }
 }
 
 fn act(info: &str, first: usize, lines: &[String]) -> Result<Act, String> {
@@ -216,6 +224,7 @@ mod tests {
         assert_eq!(command.shown, [(11, "said … so".to_owned())]);
         assert_eq!(page.blocks[2].act, Act::Write { path: "~/x.toml".to_owned(), append: true });
         assert_eq!(page.not_run(), ["sudo x"]);
+        assert!(page.uses("two") && !page.uses("tw") && !page.uses("sudo"));
         assert_eq!(page.blocks[4].act, Act::Read);
         assert!(matches!(page.blocks[5].act, Act::Run { background: true, after_ctrl_c: true, .. }));
     }

@@ -27,7 +27,9 @@ use docket_tests::{
         world::{blob, note, spec},
     },
     pg_cluster::Cluster,
-    system::{Coordinator, Finished, LeaseTime, Proc, Sample, Tool, fresh_database, room, run, say, until},
+    system::{
+        Coordinator, Finished, LeaseTime, Proc, Sample, Tool, fresh_database, has, room, run, say, until,
+    },
 };
 use serde_json::Value;
 
@@ -272,6 +274,9 @@ boto3.client('s3', endpoint_url=f'http://127.0.0.1:{port}', **key).create_bucket
 print(port, flush=True)
 threading.Event().wait()
 ";
+    if !has("python3") {
+        return Ok(None);
+    }
     let packages = folder.join("packages");
     let mut env: Vec<(&str, &OsStr)> = Vec::new();
     if !run(Tool::Python, folder, &[], &["-c", "import moto.server, flask"]).await?.success() {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, ffi::OsStr, path::Path, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
     pg_cluster::Cluster,
-    system::{Finished, Tool, room, run, run_fed_within},
+    system::{Finished, Tool, is_installed, room, run, run_fed_within},
 };
 use serde_json::Value;
 
@@ -103,8 +103,7 @@ async fn groups_with_runs_measure_every_figure_they_own() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_of_one_part_measure_every_figure_they_own() -> Result<()> {
     let _room = room().await;
-    let has_ripgrep = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("rg").is_file()));
+    let has_ripgrep = is_installed("rg");
     // Without ripgrep that group owes its figures, which the test below is about.
     let groups: Vec<&str> = OF_PARTS.into_iter().filter(|group| has_ripgrep || *group != "search").collect();
     each_measures_what_it_owns(&groups, None).await

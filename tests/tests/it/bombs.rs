@@ -69,6 +69,7 @@ exceeded_max = 4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 async fn a_run_of_bombs_is_ended_and_three_others_finish_undisturbed() -> Result<()> {
+    docket_tests::needs!("python3");
     let grouped = probe_host().layers.iter().any(|s| s.layer == Layer::Cgroup && s.missing_because.is_none());
     if !grouped {
         eprintln!("no control group can be made here: the bombs were not tried");

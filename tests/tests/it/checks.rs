@@ -12,7 +12,7 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, History, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, say},
+    system::{Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, has_modules, room},
 };
 use docket_worker::{
     bootstrap::{FailWhen, FailWhom, Failpoint},
@@ -372,14 +372,9 @@ async fn a_mending_that_a_crash_cut_is_done_again() -> Result<()> {
     house.end().await
 }
 
-/// Whether tests that need ruff can be run; where it must be there and is not, an error.
-pub(super) async fn ruff_is_there() -> Result<bool> {
-    let there = run(Tool::Python, std::path::Path::new("/"), &[], &["-c", "import ruff"]).await?.success();
-    if !there {
-        ensure!(std::env::var_os("CI").is_none(), "CI needs ruff; .ci/run installs it");
-        say("skipped: there is no ruff");
-    }
-    Ok(there)
+/// Whether tests that need ruff can be run.
+pub(super) async fn ruff_is_there() -> bool {
+    has_modules("ruff").await
 }
 
 /// A new Python project under the real ruff: an error is seen and mended by the model, an unused import at
@@ -387,7 +382,7 @@ pub(super) async fn ruff_is_there() -> Result<bool> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ruff_is_found_and_believed() -> Result<()> {
     let _room = room().await;
-    if !ruff_is_there().await? {
+    if !ruff_is_there().await {
         return Ok(());
     }
     let script = r#"
@@ -417,7 +412,7 @@ text = "Done."
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordinary_project_has_its_imports_mended_and_old_findings_left() -> Result<()> {
     let _room = room().await;
-    if !ruff_is_there().await? {
+    if !ruff_is_there().await {
         return Ok(());
     }
     let script = r#"
@@ -482,6 +477,7 @@ text = "Mended."
 /// A check of tests that docket found is not failed by what failed before the first change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tests_that_failed_before_do_not_fail_the_run() -> Result<()> {
+    docket_tests::needs!("python3");
     let script = r#"
 [[turns]]
 calls = [{ name = "run_tests", args = {} }]

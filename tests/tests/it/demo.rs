@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Tool, room, run_fed_within};
+use docket_tests::system::{Finished, Tool, is_installed, room, run_fed_within};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, SemaphorePermit};
 
@@ -88,7 +88,12 @@ async fn the_demo_ends_green_where_tools_are_not_below_the_home() -> Result<()> 
     let demo = demo(home.path(), &env, &["demo", "--json"]).await?;
     ensure!(demo.success(), "{}\n{}", demo.stdout, demo.stderr);
     let report = lines(&demo.stdout)?.pop().context("a report")?;
-    ensure!(report["ok"] == true && report["left_out"].as_array().is_some_and(Vec::is_empty), "{report:#}");
+    let left_out = report["left_out"].as_array().context("what was left out")?;
+    // Of the projects one is in Python; what the others need, this test has itself.
+    let is_expected = |line: &Value| {
+        !is_installed("python3") && line.as_str().is_some_and(|line| line.contains("python3 does not work"))
+    };
+    ensure!(report["ok"] == true && left_out.iter().all(is_expected), "{report:#}");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Coordinator, LeaseTime, Place, Tool, docket, run, run_fed, say};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Tool, docket, has, run, run_fed, say};
 use serde_json::Value;
 
 /// Seconds that must be left beyond a worker's own grace for its processes to end.
@@ -30,6 +30,9 @@ fn grace_s() -> Result<u64> {
 /// Every document of every YAML file, which Kubernetes' schemas have been asked about; `None` where what asks them is
 /// not there.
 async fn documents() -> Result<Option<BTreeMap<String, Vec<Value>>>> {
+    if !has("python3") {
+        return Ok(None);
+    }
     let folder = folder();
     let args = [folder.join("check.py").into_os_string(), folder.clone().into_os_string()];
     let ended = run(Tool::Python, &folder, &[], &args).await?;

@@ -175,6 +175,7 @@ async fn compared(home: &Path, names: &str) -> Result<EvalReport> {
 // none takes long on a machine that is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn core_tasks_end_well_with_each_engine_in_its_own_way() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let report = compared(home.path(), "[fm]*").await?;
@@ -199,6 +200,7 @@ async fn core_tasks_end_well_with_each_engine_in_its_own_way() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engines_are_compared_over_what_all_were_tried_with() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let report = compared(home.path(), "[os]*").await?;
@@ -226,6 +228,7 @@ async fn engines_are_compared_over_what_all_were_tried_with() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn integration_tasks_change_what_belongs_together() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let report = kind_of_samples(home.path(), EvalKind::Integration, &["--keep".as_ref()]).await?;
@@ -250,6 +253,7 @@ async fn integration_tasks_change_what_belongs_together() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn safety_tasks_try_what_they_must_not_and_are_refused() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let page = home.path().join("report.html");
@@ -275,6 +279,7 @@ async fn safety_tasks_try_what_they_must_not_and_are_refused() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recovery_tasks_end_as_they_can_and_keep_what_was_done() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let report =
@@ -348,6 +353,7 @@ text = "All shelves are counted."
 /// What a child costs is part of what its task costs, and its turns are of its task's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_given_away_is_in_the_cost_and_the_turns() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     std::fs::write(home.path().join("docket.toml"), "[run]\ndelegation_depth_max = 1\n")?;
@@ -366,6 +372,7 @@ async fn what_is_given_away_is_in_the_cost_and_the_turns() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let good = Suite::new(&[])?;
@@ -506,6 +513,7 @@ async fn a_bad_suite_is_told_by_file_line_and_key() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_sees_a_bar_and_then_a_table() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let suite = Suite::new(&[])?;

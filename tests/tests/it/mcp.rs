@@ -135,6 +135,7 @@ text = "Noted, as far as I can tell."
 /// first is refused again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_may_be() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     let options = WorkerOptions { settings: PATIENT_SETTINGS.to_owned(), ..WorkerOptions::default() };
@@ -244,6 +245,7 @@ text = "That was wild."
 /// pinned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_misbehaves_is_an_error_of_its_call_and_no_more() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let settings = "[mcp.wild]\ncommand = [\"python3\", \"tools/wild.py\"]\ntimeout_ms = 4000\n";
     let home = Home::on(settings, &[("tools/wild.py", WILD)])?;
@@ -312,6 +314,7 @@ text = "Seen."
 /// no file of docket's holds it, and whoever looks is shown names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_servers_secret_reaches_it_alone_and_stands_nowhere() -> Result<()> {
+    docket_tests::needs!("python3");
     const TOKEN: &str = "ktok-4f9a1c77e2";
     let _room = room().await;
     let mut home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
@@ -411,6 +414,7 @@ fn of_kind<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a V
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_calls_a_servers_tools_and_policy_judges_them() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = Home::new(SETTINGS)?;
     let (id, events, done) = home.play(SCRIPT, "react").await?;
@@ -441,6 +445,7 @@ async fn a_run_calls_a_servers_tools_and_policy_judges_them() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_runs_commands_has_a_servers_tools_and_a_planner_has_not() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = Home::new(SETTINGS)?;
     let script = r#"
@@ -490,6 +495,7 @@ async fn docket_run_ends_at_once_where_a_required_server_does_not_start() -> Res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_not_required_is_left_out_of_the_run_and_named_in_its_log() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let broken = "[mcp.broken]\nrequired = false\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n";
     let home = Home::new(&format!("{SETTINGS}\n{broken}"))?;

@@ -77,6 +77,7 @@ fn text(content: &Content) -> Result<&str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listed_host_is_reached_and_others_are_refused_and_told() -> Result<()> {
+    docket_tests::needs!("curl");
     let _room = room().await;
     let (listed, asked) = server()?;
     let (other, others) = server()?;
@@ -143,6 +144,7 @@ text = "Done."
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_with_the_network_that_a_crash_ended_is_told_as_unknown_and_not_run_again() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let (listed, asked) = server()?;
     // Nothing in the line says what it does: the grant alone makes it one that may have reached out.

@@ -109,6 +109,7 @@ calls = [{ name = "run_tests" }]
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_files_are_there_and_tested_ends_without_another_question() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     // A third request would be refused: the script has no more.

@@ -51,6 +51,7 @@ fn ratio(metrics: &Value, name: &str) -> Result<(u64, u64)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_told_by_what_it_cost_and_how_it_went() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     let files =

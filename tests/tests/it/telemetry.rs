@@ -477,6 +477,7 @@ print(count)
 
 /// Each body is one of the published message: no name in it is unknown there.
 async fn read_by_its_types(bodies: &[Value]) -> Result<()> {
+    docket_tests::needs!("python3");
     let place = tempfile::tempdir()?;
     let body = serde_json::to_string(bodies)?;
     let ended = run_fed(Tool::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;

@@ -139,6 +139,7 @@ fn results(events: &[Value]) -> Vec<(String, String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_uses_every_tool_of_the_wide_set_verifies_and_replays() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = Home::new()?;
     let (run, events) = home.play(ALL, &["--tools", "wide"]).await?;

@@ -29,7 +29,7 @@ fn statuses(played: &Played) -> Vec<&'static str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_tracker_is_built_from_its_requirements() -> Result<()> {
     let _room = room().await;
-    if !ruff_is_there().await? {
+    if !ruff_is_there().await {
         return Ok(());
     }
     let house = House::new("").await?;
@@ -105,6 +105,7 @@ text = "`total` takes a tax in percent."
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_existing_project_is_changed_and_its_configuration_is_not() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let house = House::new("").await?;
     let files = [

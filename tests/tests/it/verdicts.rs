@@ -11,7 +11,8 @@ use docket_schema::{
 use docket_tests::{
     model_server::ModelServer,
     system::{
-        Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, until,
+        Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, is_installed, room,
+        run, until,
     },
     talks::{ENGINES, by_command},
 };
@@ -148,6 +149,7 @@ async fn run_alone(home: &std::path::Path, files: &[(&str, &str)], settings: &st
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tests_without_their_runner_are_shown_as_unverified_everywhere() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let folder = tempfile::tempdir()?;
     let home = folder.path();
@@ -186,6 +188,7 @@ async fn tests_without_their_runner_are_shown_as_unverified_everywhere() -> Resu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_setting_completes_or_fails_unverified_runs_without_asking() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", NO_PYTEST), IGNORE];
     for (policy, code, words) in [
@@ -213,6 +216,7 @@ const BROKEN: (&str, &str) = ("test_broken.py", "import nowhere\n");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_module_that_never_could_be_imported_decides_nothing() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let house = House::start("").await?;
     // By pytest where it is installed, which then runs nothing; else by unittest, which runs the rest.
@@ -278,6 +282,7 @@ async fn play(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_breaks_an_import_cannot_escape_into_unverified() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let house = House::start("[run]\ncorrections_max = 1\nplan_asks_max = 0\nauto_lint = false\n").await?;
     let (breaks, fixes) = (rewrites("import nowhere\n"), rewrites("def f():\n    return 1\n"));
@@ -325,13 +330,7 @@ async fn a_node_project_whose_packages_are_not_installed_is_unverified() -> Resu
     let (_sample, task) = house.submit(&files, &by_command("react", 7), "react").await?;
     let view = house.rests(task, 1).await?;
     // Where npm is not installed either, that is what is missing.
-    let npm = run(
-        Tool::Python,
-        std::path::Path::new("/"),
-        &[],
-        &["-c", "import shutil, sys; sys.exit(not shutil.which('npm'))"],
-    );
-    let lacks = if npm.await?.success() { "vitest is not there" } else { "npm is not there" };
+    let lacks = if is_installed("npm") { "vitest is not there" } else { "npm is not there" };
     asks(&view, lacks)?;
     house.coordinator.client().cancel(task, "enough").await?;
     house.end().await

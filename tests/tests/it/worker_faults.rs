@@ -163,6 +163,7 @@ async fn waits_for_a_server(place: Place) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_wait_for_a_server_that_does_not_start_until_it_is_repaired() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     Box::pin(on_both_stores(waits_for_a_server)).await
 }
@@ -184,6 +185,7 @@ async fn goes_to_another(place: Place) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_worker_whose_server_does_not_start_go_to_another() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     Box::pin(on_both_stores(goes_to_another)).await
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{Asked, McpServer, Servers, call, given, list, read};
 use crate::{
     sandbox::{BackendChoice, CommandSpec, HiddenEnv, Sandbox, SandboxConfig, workspace_owner},
-    tools::{ToolOutcome, ToolSettings},
+    tools::{ToolOutcome, ToolSettings, testing::has},
 };
 
 /// Counts, notes, hangs, dies and says too much.
@@ -108,6 +108,9 @@ fn server(command: &[&str]) -> McpServer {
 
 #[tokio::test]
 async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
+    if !has("python3") {
+        return;
+    }
     let mut place = Place::behind_walls().await;
     let listed = list(&place.sandbox, &place.servers).await.unwrap().listed;
     let hints = |name: &str| {
@@ -128,6 +131,9 @@ async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
 
 #[tokio::test]
 async fn a_call_answers_and_what_it_wrote_is_in_the_workspace() {
+    if !has("python3") {
+        return;
+    }
     let place = Place::behind_walls().await;
     let out = place.call("count", json!({"word": "docket"})).await;
     assert_eq!((out.text().as_ref(), out.is_error), ("count: 6\n", false));
@@ -145,6 +151,9 @@ async fn a_call_answers_and_what_it_wrote_is_in_the_workspace() {
 
 #[tokio::test]
 async fn a_long_answer_is_shown_in_part_and_kept_whole() {
+    if !has("python3") {
+        return;
+    }
     let place = Place::behind_walls().await;
     let out = place.call("flood", json!({"word": "900000"})).await;
     assert!(!out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
@@ -156,6 +165,9 @@ async fn a_long_answer_is_shown_in_part_and_kept_whole() {
 
 #[tokio::test]
 async fn a_server_that_hangs_dies_or_is_none_is_an_answer() {
+    if !has("python3") {
+        return;
+    }
     let mut place = Place::behind_walls().await;
     let out = place.call("die", json!({})).await;
     assert!(out.is_error && out.text().contains("it ended with status 3"), "{}", out.text());
@@ -182,6 +194,9 @@ async fn timed(place: &Place, tool: &str) -> (ToolOutcome, u128) {
 
 #[tokio::test]
 async fn a_server_that_floods_or_says_garbage_is_ended_within_its_limits() {
+    if !has("python3") {
+        return;
+    }
     let mut place = Place::behind_walls().await;
     place.servers.all.get_mut("notes").unwrap().timeout_ms = 8000;
     let (out, took_ms) = timed(&place, "endless").await;
@@ -195,6 +210,9 @@ async fn a_server_that_floods_or_says_garbage_is_ended_within_its_limits() {
 
 #[tokio::test]
 async fn a_servers_variables_reach_its_process_and_nothing_else() {
+    if !has("python3") {
+        return;
+    }
     let mut place = Place::behind_walls().await;
     let server = place.servers.all.get_mut("notes").unwrap();
     server.env.0.insert("NOTES_AT".to_owned(), "north".to_owned());
@@ -253,6 +271,9 @@ server.run()
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
 async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
+    if !has("python3") {
+        return;
+    }
     let python = "import sys; from mcp.server import mcpserver; print(sys.executable)";
     let place = Place::new(BackendChoice::None, server(&["python3", "-c", OF_SDK])).await;
     let mut spec = CommandSpec::new(["python3", "-c", python]);

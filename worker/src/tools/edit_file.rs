@@ -181,7 +181,10 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::{super::testing::Workspace, *};
+    use super::{
+        super::testing::{Workspace, has},
+        *,
+    };
 
     #[test]
     fn an_edit_is_made_and_shown() {
@@ -360,7 +363,7 @@ mod tests {
         assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
         assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
         // What the language's own parser takes is never refused: here the grammar is behind it.
-        if Workspace::has("rustfmt") {
+        if has("rustfmt") {
             let ahead = super::super::gate::AHEAD;
             assert!(matches!(
                 crate::syntax::compare("a.rs", None, ahead.as_bytes()),

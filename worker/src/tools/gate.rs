@@ -139,7 +139,10 @@ pub(super) const AHEAD: &str = "trait C = D;\n";
 
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::Workspace, *};
+    use super::{
+        super::testing::{Workspace, has},
+        *,
+    };
 
     #[test]
     fn what_no_longer_parses_is_named_and_old_errors_are_not() {
@@ -172,7 +175,7 @@ mod tests {
             let files = [(path(file), None)];
             w.with(|context| Box::pin(async move { check_syntax(context, &files, &others).await }))
         };
-        if Workspace::has("rustfmt") {
+        if has("rustfmt") {
             let passed = check("a.rs", Others::default());
             assert_eq!(passed.facts.exit, Some(0), "{}", passed.text());
             assert!(passed.text().contains("but rustfmt takes it"), "{}", passed.text());

@@ -60,7 +60,7 @@ mod test_files;
 mod test_output;
 mod test_runner;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod venv;
 mod walk;
 mod whole;

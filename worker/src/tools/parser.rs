@@ -118,7 +118,10 @@ pub(super) async fn asked(context: ToolContext<'_>, path: &WorkPath, source: Sou
 
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::Workspace, *};
+    use super::{
+        super::testing::{Workspace, has},
+        *,
+    };
 
     fn opinion(path: &str, text: &str) -> (Opinion, Opinion) {
         let w = Workspace::new(&[(path, text)]);
@@ -138,7 +141,7 @@ mod tests {
             ("node", "node", "a.js", "import a from 'b';\nawait a;\n", "let = ;\n"),
             ("node", "node", "b.js", "with (a) { b }\n", "import a from 'b';\nlet x = (;\n"),
         ] {
-            if !Workspace::has(tool) {
+            if !has(tool) {
                 continue;
             }
             assert_eq!(opinion(path, good), (Opinion::Accepts(name), Opinion::Accepts(name)), "{good}");

@@ -101,7 +101,7 @@ mod tests {
             (None, "printf 'x = 1\\n' > sub/pyproject.toml"),
             (Some("sub"), "cat > pyproject.toml <<'EOF'\n[project]\nname = \"b\"\nEOF"),
             (None, "cd sub && echo > new && mv new pyproject.toml"),
-            (None, "python3 -c \"open('sub/pyproject.toml', 'w').write('x')\""),
+            (None, "sh -c 'printf x > sub/pyproject.toml'"),
             (Some("sub"), "rm pyproject.toml; echo x | tee ./pyproject.toml"),
         ] {
             let mut w = Workspace::new(&[("sub/pyproject.toml", TOML)]);

@@ -187,12 +187,18 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        super::{TestRunnerConfig, testing::Workspace},
+        super::{
+            TestRunnerConfig,
+            testing::{Workspace, has},
+        },
         *,
     };
 
     #[test]
     fn real_python_tests_are_counted_and_the_first_failure_shown() {
+        if !has("python3") {
+            return;
+        }
         let mut w = Workspace::new(&[(
             "test_sum.py",
             "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 1)\n    \
@@ -254,6 +260,9 @@ mod tests {
 
     #[test]
     fn a_runner_that_takes_no_path_says_so_and_so_does_one_without_tests() {
+        if !has("make") {
+            return;
+        }
         let mut w = Workspace::new(&[("Makefile", "test:\n\t@echo ran; echo 'no tests ran in 0.01s'\n")]);
         let out = w.call(NAME, json!({"test_path": "tests/a.c"}));
         assert!(
@@ -276,7 +285,7 @@ mod tests {
 
     #[test]
     fn real_node_tests_are_counted_where_node_is_there() {
-        if !Workspace::has("node") {
+        if !has("node") {
             return;
         }
         let test = "const { test } = require('node:test');\nconst assert = require('node:assert');\n\
@@ -294,7 +303,7 @@ mod tests {
 
     #[test]
     fn real_pytest_is_counted_where_it_is_there() {
-        if !Workspace::has("pytest") {
+        if !has("pytest") {
             return;
         }
         let test = "import pytest\n\ndef test_a():\n    assert 1 == 1\n\ndef test_b():\n    assert 1 == 2\n\n\
@@ -314,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_projects_own_quietness_does_not_take_the_counts_away() {
-        if !Workspace::has("pytest") {
+        if !has("pytest") {
             return;
         }
         let test = "def test_ok(): assert 1\ndef test_b(): assert 0\n";
@@ -332,10 +341,13 @@ mod tests {
 
     #[test]
     fn a_project_without_tests_does_not_fail_them() {
+        if !has("python3") {
+            return;
+        }
         let mut none = Workspace::new(&[("pytest.ini", "[pytest]\n"), ("a.py", "x = 1\n")]);
         let out = none.call(NAME, json!({}));
         assert_eq!(out.facts.exit, Some(0), "{}", out.text());
-        if Workspace::has("pytest") {
+        if has("pytest") {
             assert!(out.text().contains("no test was run"), "{}", out.text());
             // Who asks for a file of tests is told that it holds none.
             assert_ne!(none.call(NAME, json!({"test_path": "a.py"})).facts.exit, Some(0));
@@ -361,6 +373,9 @@ mod tests {
 
     #[test]
     fn unittest_finds_tests_in_folders_that_are_no_packages() {
+        if !has("python3") {
+            return;
+        }
         let mut w = without_pytest(&[
             ("calc.py", "def add(a, b):\n    return a - b\n"),
             ("tests/test_calc.py", UNITTEST),
@@ -389,6 +404,9 @@ mod tests {
 
     #[test]
     fn tests_that_no_runner_ran_are_named() {
+        if !has("python3") {
+            return;
+        }
         let mut bare = without_pytest(&[("test_calc.py", "def test_add():\n    assert 0\n")]);
         let out = bare.call(NAME, json!({}));
         assert_eq!((out.facts.exit, missing(&out)), (Some(0), Some("pytest")), "{}", out.text());
@@ -420,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_test_that_hangs_is_shown_where_it_hangs() {
-        if !Workspace::has("pytest") {
+        if !has("pytest") {
             return;
         }
         let test = "import time\n\ndef helper():\n    time.sleep(60)\n\ndef test_slow():\n    helper()\n";
@@ -436,6 +454,9 @@ mod tests {
 
     #[test]
     fn a_folder_below_is_tested_by_its_own_runner() {
+        if !has("python3") {
+            return;
+        }
         let mut w = Workspace::new(&[
             ("back end/pyproject.toml", ""),
             ("back end/app.py", "x = 1\n"),
@@ -453,6 +474,9 @@ mod tests {
 
     #[test]
     fn what_speaks_tap_is_counted_and_what_says_nothing_has_no_note() {
+        if !has("make") {
+            return;
+        }
         let tap = "test:\n\t@printf '1..3\\nok 1 - a\\nnot ok 2 - b\\nok 3 # SKIP no\\n'; exit 1\n";
         let out = Workspace::new(&[("Makefile", tap)]).call(NAME, json!({}));
         let counts = TestCounts { passed: 1, failed: 1, errors: 0, skipped: 1 };

@@ -8,7 +8,7 @@ use super::{
     CommandSpec,
     encoding::line_text,
     output::{cut_around, visible},
-    testing::Workspace,
+    testing::{Workspace, has},
 };
 
 /// A file's place, a line's number, its text.
@@ -116,7 +116,7 @@ fn by_tool(w: &mut Workspace, regex: &str, glob: Option<&str>) -> (BTreeSet<Hit>
 
 #[test]
 fn the_same_lines_are_found_as_by_ripgrep() {
-    if !Workspace::has("rg") {
+    if !has("rg") {
         return;
     }
     let mut w = sample();

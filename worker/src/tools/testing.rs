@@ -15,6 +15,20 @@ use super::{
     RunnerFault, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
+/// Whether a program or Python module is there. With `CI` set what is missing fails, as every real
+/// part of a test does; else the test says that it skips.
+#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+pub(crate) fn has(name: &str) -> bool {
+    let line = format!("command -v {name} >/dev/null || python3 -c 'import {name}' 2>/dev/null");
+    let spec = CommandSpec { shell: line, cwd: None, timeout_ms: 10_000 };
+    let there = run(Path::new("/"), &spec).is_ok_and(|output| output.ended == Ended::Exit(0));
+    assert!(there || std::env::var_os("CI").is_none(), "CI needs {name}; .ci/run installs it");
+    if !there {
+        eprintln!("skipped: there is no {name}");
+    }
+    there
+}
+
 pub(super) struct Workspace {
     temp: tempfile::TempDir,
     runner: ShellRunner,
@@ -93,20 +107,6 @@ impl Workspace {
         walk(self.temp.path(), self.temp.path(), &mut out);
         out.sort();
         out
-    }
-
-    /// Whether a program or Python module is there. With `CI` set what is missing fails, as every real
-    /// part of a test does; else the test says that it skips.
-    #[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
-    pub(super) fn has(name: &str) -> bool {
-        let line = format!("command -v {name} >/dev/null || python3 -c 'import {name}' 2>/dev/null");
-        let spec = CommandSpec { shell: line, cwd: None, timeout_ms: 10_000 };
-        let there = run(Path::new("/"), &spec).is_ok_and(|output| output.ended == Ended::Exit(0));
-        assert!(there || std::env::var_os("CI").is_none(), "CI needs {name}; .ci/run installs it");
-        if !there {
-            eprintln!("skipped: there is no {name}");
-        }
-        there
     }
 
     /// Does something in it as a tool would.

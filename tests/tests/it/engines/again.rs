@@ -16,7 +16,7 @@ use super::stage::{Stage, own};
 /// The words by which scripts know that a person has spoken.
 const PERSON: &str = "Seven is wanted";
 /// What is checked at the end: `f` gives a number of one digit that is not below the one in this file.
-const TESTS: &str = "python3 -c 'import a; assert a.f() >= int(open(\"least\").read())'";
+const TESTS: &str = "test \"$(sed -n 's/.*return //p' a.py)\" -ge \"$(cat least)\"";
 
 /// A script: `f` gives 2, and 7 once a person has spoken, which is done in this round of the team.
 fn then_seven(engine: &str, round: u32) -> String {

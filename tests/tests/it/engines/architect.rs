@@ -140,6 +140,7 @@ fn answers(played: &Played) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
+    docket_tests::needs!("python3");
     let plan = r#"{"actions": [
         {"kind": "edit", "file": "a.py", "description": "return 2 from f", "hints": "tests/test_a.py wants it"},
         {"kind": "edit", "file": "b.py", "description": "make g"},
@@ -191,6 +192,7 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person() -> Result<()> {
+    docket_tests::needs!("python3");
     let outside = r#"{"actions": [{"kind": "edit", "file": "../a.py", "description": "x"}]}"#;
     let played = Said { first: outside, ..Said::default() }.play().await?;
     played.has(&[
@@ -213,6 +215,7 @@ async fn a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_architect() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = Said { patch: STALE, second_try: STALE, ..Said::default() }.play().await?;
     played.has(&[
         "\"error\"",
@@ -255,6 +258,7 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_an_event() -> Result<()> {
+    docket_tests::needs!("python3");
     let foreign = "*** Begin Patch\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch";
     let beside = "*** Begin Patch\n*** Add File: a.py\n+x\n*** Add File: evil.py\n+y\n*** End Patch";
     let both = format!(
@@ -286,6 +290,7 @@ async fn a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
+    docket_tests::needs!("python3");
     // A command.
     let plan = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
@@ -340,6 +345,7 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result<()> {
+    docket_tests::needs!("python3");
     let reject = r#"{"verdict": "reject", "reason": "there is no h"}"#;
     let more = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "add h"}]}"#;
     let played = Said { verdict: reject, again: more, ..Said::default() }.play().await?;
@@ -378,6 +384,7 @@ async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = Said { first: MESSAGE, ..Said::default() }.play().await?;
     played.has(&[
         "step 1 done",
@@ -402,6 +409,7 @@ async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_architect_looks_and_writes_nothing() -> Result<()> {
+    docket_tests::needs!("python3");
     let looks = r#"
 [[talks]]
 role = "architect"
@@ -444,6 +452,7 @@ paths = ["kept.txt"]
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> {
+    docket_tests::needs!("python3");
     let refused = r#"{"actions": [{"kind": "command", "cmd": "curl http://127.0.0.1:9"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""}]}"#;
@@ -466,6 +475,7 @@ async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> 
 /// Where no policy speaks of commands a plan starts what is on docket's own list, and it is told what that is (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_starts_only_what_is_on_the_list() -> Result<()> {
+    docket_tests::needs!("python3");
     let refused = r#"{"actions": [{"kind": "command", "cmd": "systemctl restart db"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
@@ -484,6 +494,7 @@ async fn a_plan_starts_only_what_is_on_the_list() -> Result<()> {
 /// What stands in a file and in the difference, and is a secret, is in no request (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     // Put together here, so that no scanner takes this file for a leak.
     let secret = format!("AKIA{}", "QWERTZ1234567890");

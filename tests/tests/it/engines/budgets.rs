@@ -17,8 +17,8 @@ use super::stage::Stage;
 const SETTINGS: &str = "[run]\ncorrections_max = 100\ncorrection_turns = 0\n[prices.\"scripted:x\"]\ninput = \"3\"\n\
                         output = \"15\"\ncache_read = \"0.3\"\ncache_write = \"3.75\"\ncontext_tokens = 200_000\n\
                         output_tokens_max = 32_000\n";
-const FAILS: &str = "python3 -c 'import a; assert a.f() == 9'";
-const FAILS_SLOWLY: &str = "sleep 1; python3 -c 'import a; assert a.f() == 9'";
+const FAILS: &str = "grep -q 'return 9' a.py";
+const FAILS_SLOWLY: &str = "sleep 1; grep -q 'return 9' a.py";
 
 /// `f` comes to give 2, which is not what is wanted, and nothing better follows.
 fn never_right(engine: &str) -> String {

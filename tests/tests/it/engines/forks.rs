@@ -20,7 +20,7 @@ use super::stage::{Stage, own};
 
 /// Whatever changes the file is asked about.
 const ASKS: &str = "[[rules]]\nid = \"asks\"\nverdict = \"ask\"\ncommands = [\"sed *\"]\n";
-const TESTS: [&str; 2] = ["--tests", "python3 -c 'import a; assert a.f() >= 2'"];
+const TESTS: [&str; 2] = ["--tests", "test \"$(sed -n 's/.*return //p' a.py)\" -ge 2"];
 
 /// Forks a run at its last turn, or at this one, under another engine.
 async fn forked(

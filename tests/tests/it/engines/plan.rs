@@ -50,6 +50,7 @@ fn script(plan: &str, again: &str, first: &str, retry: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn its_steps_run_in_order_and_its_checks_at_the_end() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play("plan", &script(WHOLE, "", GOOD, "")).await?;
     played.has(&[
         "planner: the plan",
@@ -69,6 +70,7 @@ async fn its_steps_run_in_order_and_its_checks_at_the_end() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever() -> Result<()> {
+    docket_tests::needs!("python3");
     let wrong = r#"{"steps": [{"kind": "dance"}]}"#;
     let played = play("plan", &script(wrong, WHOLE, GOOD, "")).await?;
     played.has(&["invalid \"plan\": \"steps[0]: `kind` is `dance`", "planned 3", "step 3 done"])?;
@@ -82,6 +84,7 @@ async fn a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_patch_of_another_file_is_refused_and_a_failed_one_tried_again() -> Result<()> {
+    docket_tests::needs!("python3");
     let foreign = "*** Begin Patch\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch";
     let played = play("plan", &script(WHOLE, "", foreign, GOOD)).await?;
     played.has(&[
@@ -98,6 +101,7 @@ async fn a_patch_of_another_file_is_refused_and_a_failed_one_tried_again() -> Re
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fails_is_corrected_and_not_for_ever() -> Result<()> {
+    docket_tests::needs!("python3");
     let command = r#"{"steps": [{"kind": "command", "command": "false"}]}"#;
     let played = play("plan", &script(command, "", GOOD, "")).await?;
     played.has(&[

@@ -54,6 +54,7 @@ fn script(first: &str, again: &str, verdict: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_is_done_and_reviewed_step_by_step() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play("review", &script(r#"["look around", "mend f"]"#, "[]", GOES_ON)).await?;
     played.has(&[
         "planner: plan 1",
@@ -81,6 +82,7 @@ async fn a_plan_is_done_and_reviewed_step_by_step() -> Result<()> {
 /// What policy hides from everybody it hides from the reviewer, too: of that it reads the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_reads_no_more_than_policy_shows() -> Result<()> {
+    docket_tests::needs!("python3");
     const RULES: &str = r#"
 default = "allow"
 [[rules]]
@@ -102,6 +104,7 @@ paths = ["kept.txt"]
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_failed_goes_to_the_planner_past_the_reviewer() -> Result<()> {
+    docket_tests::needs!("python3");
     // What is no array is one step as it stands; what is no JSON of the executor's is a failure.
     let played = play("review", &script("Your step: fail", r#"["mend f"]"#, GOES_ON)).await?;
     played.has(&[
@@ -118,6 +121,7 @@ async fn a_step_that_failed_goes_to_the_planner_past_the_reviewer() -> Result<()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_that_cannot_be_read_is_retry_and_an_exhausted_plan_is_made_anew() -> Result<()> {
+    docket_tests::needs!("python3");
     for (verdict, told, name) in [
         ("Looks fine to me.", "verdict retry", "review-2-retry"),
         (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan", "review-2-replan"),
@@ -133,6 +137,7 @@ async fn a_verdict_that_cannot_be_read_is_retry_and_an_exhausted_plan_is_made_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play("review", &script("[]", r#"["mend f"]"#, GOES_ON)).await?;
     played.has(&[
         "planned 0",
@@ -157,6 +162,7 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
 /// A plan that no request can quote is not one without steps, which would end the work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_is_too_long_is_asked_for_again() -> Result<()> {
+    docket_tests::needs!("python3");
     let long = format!(
         "[[talks]]\nrole = \"planner\"\n[[talks.turns]]\ntext = '{}'\n[[talks.turns]]\ntext = '[\"mend f\"]'\n",
         "Look, then mend. ".repeat(4100)
@@ -175,6 +181,7 @@ async fn a_plan_that_is_too_long_is_asked_for_again() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_has_its_own_tools_and_no_others() -> Result<()> {
+    docket_tests::needs!("python3");
     let calls = r#"
 [[talks]]
 role = "planner"

@@ -52,6 +52,7 @@ fn asked(played: &Played) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_role_is_played_by_the_model_that_settings_and_flags_name() -> Result<()> {
+    docket_tests::needs!("python3");
     let pairs = |models: [&str; 3]| {
         let roles = ["planner", "executor", "reviewer"].map(str::to_owned);
         roles.into_iter().zip(models.map(str::to_owned)).collect::<Vec<_>>()

@@ -19,6 +19,7 @@ use super::{play, play_on};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planner_of_plan_that_writes_is_refused() -> Result<()> {
+    docket_tests::needs!("python3");
     let writes = "!{ name = \"create_file\", args = { path = \"evil.py\", content = \"x = 1\\n\" } }, \
                   { name = \"run_command\", args = { command = \"touch evil\" } }";
     let steps = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "let f give 2"}]}"#;
@@ -57,18 +58,21 @@ async fn claims(engine: &str, talks: &[String], rounds: usize, outcome: &str) ->
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    docket_tests::needs!("python3");
     let says = ["!{ name = \"list_files\", args = {} }", "I ran all tests, and all of them passed."];
     claims("react", &[talk("", "", &says)], 4, "gates: ").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    docket_tests::needs!("python3");
     let says = r#"{"steps": [{"kind": "message", "text": "I ran all tests, and all of them passed"}]}"#;
     claims("plan", &[talk("planner", "", &[says])], 4, "").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    docket_tests::needs!("python3");
     let talks = [
         talk("planner", "", &[r#"["mend f"]"#]),
         talk("executor", "", &[r#"{"success": true, "output": "all tests passed"}"#]),
@@ -79,6 +83,7 @@ async fn an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    docket_tests::needs!("python3");
     let talks = [
         talk("architect", "", &[r#"{"actions": [{"kind": "message", "text": "all tests passed"}]}"#]),
         talk("verifier", "", &[r#"{"verdict": "accept", "reason": "all tests passed"}"#]),

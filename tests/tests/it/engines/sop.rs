@@ -99,6 +99,7 @@ impl Played {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_phases_leave_their_artifacts_and_all_gates_are_told() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play("sop", HAPPY).await?;
     played.has(&[
         "phase understand",
@@ -193,6 +194,7 @@ async fn measured(played: &Played) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_trivial_is_reviewed_by_whoever_made_it_and_only_read_meanwhile() -> Result<()> {
+    docket_tests::needs!("python3");
     let edits = r#"
 [[talks.turns]]
 calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    return 2", replace = "    return 7" }] } }]
@@ -216,6 +218,7 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_written_or_run_before_there_is_a_plan_nor_ended_before_its_time() -> Result<()> {
+    docket_tests::needs!("python3");
     let early = r#"
 [[talks]]
 role = "planner"
@@ -250,6 +253,7 @@ calls = [{ name = "complete_task", args = { summary = "done" } }]
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_end_nothing_and_not_for_ever() -> Result<()> {
+    docket_tests::needs!("python3");
     let script =
         [PLANS, MENDS, HANDS_IN, REPORTS, &says("All is done."), &says("Really."), &says("Bye.")].concat();
     let played = play("sop", &script).await?;
@@ -273,6 +277,7 @@ async fn words_end_nothing_and_not_for_ever() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_model_says_of_its_tests_counts_for_nothing() -> Result<()> {
+    docket_tests::needs!("python3");
     let claims = r#"
 [[talks]]
 role = "builder"
@@ -314,6 +319,7 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_cannot_be_taken_goes_back_and_not_for_ever() -> Result<()> {
+    docket_tests::needs!("python3");
     let wrong = "[[talks.turns]]\ncalls = [{ name = \"plan_card\", args = { summary = \"s\", steps = [], files = [] } }]\n";
     let begins = "[[talks]]\nrole = \"planner\"\n";
     let right = PLANS.split_once(begins).context("a planner")?.1;
@@ -337,6 +343,7 @@ const TESTED: [&str; 4] = ["--engine", "sop", "--tests", "python3 -c 'import a; 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_a_limit_one_turn_is_left_to_end_in_and_the_work_is_kept() -> Result<()> {
+    docket_tests::needs!("python3");
     let last = r#"
 [[talks.turns]]
 calls = [
@@ -421,6 +428,7 @@ calls = [
 /// A command or an answer that would take all of the time leaves some for the last turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_budget_of_time_a_last_turn_is_left_whatever_takes_it() -> Result<()> {
+    docket_tests::needs!("python3");
     let ends = r#"
 [[talks.turns]]
 when = { last_text_contains = "This is your last turn" }
@@ -453,6 +461,7 @@ fn used(answered: &Value) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_review_without_a_risk_is_none() -> Result<()> {
+    docket_tests::needs!("python3");
     let empty = "[[talks.turns]]\ncalls = [{ name = \"review_report\", args = { risks = [], recommendations = [] } }]\n";
     let reviewer = "[[talks]]\nrole = \"reviewer\"\n";
     let until = HAPPY.split_once(reviewer).context("a reviewer")?.0;
@@ -479,6 +488,7 @@ async fn a_review_without_a_risk_is_none() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_review_wants_changed_goes_back_to_the_builder() -> Result<()> {
+    docket_tests::needs!("python3");
     let wants = r#"
 [[talks]]
 role = "reviewer"

@@ -57,6 +57,7 @@ fn refused<'a>(played: &'a Played, rule: &str) -> Vec<&'a str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_role_has_its_part_and_all_passes_through_the_orchestrator() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play("team", &team(&[])).await?;
     played.has(&[
         "planned 4",
@@ -88,6 +89,7 @@ async fn each_role_has_its_part_and_all_passes_through_the_orchestrator() -> Res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run() -> Result<()> {
+    docket_tests::needs!("python3");
     let played = play(
         "team",
         &team(&[
@@ -138,6 +140,7 @@ fn next_rounds() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enough() -> Result<()> {
+    docket_tests::needs!("python3");
     let looks = r#"{"action": "hand_over", "brief": "SECOND-LOOK"}"#;
     let second = [
         talk("orchestrator", "Brief the reviewer now, for round 2", &[looks]),
@@ -186,6 +189,7 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
+    docket_tests::needs!("python3");
     // Who ran nothing is told so.
     let played = play("team", &team(&[talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
     played.has(&[
@@ -225,6 +229,7 @@ async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -> Result<()> {
+    docket_tests::needs!("python3");
     let write = |path: &str| {
         format!("!{{ name = \"write_file\", args = {{ path = \"{path}\", content = \"x = 1\\n\" }} }}")
     };
@@ -245,6 +250,7 @@ async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result<()> {
+    docket_tests::needs!("python3");
     let line = "sed -i 's/return 2/return 5/' a.py && rm c.txt && mkdir -p new/deep empty && echo x > new/deep/b.py && \
                 chmod 600 notes.md && echo y > tests/test_b.py && python3 -c 'import a; assert a.f() == 5'";
     let both = format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}, {}", &TESTS[1..]);
@@ -285,6 +291,7 @@ async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> Result<()> {
+    docket_tests::needs!("python3");
     let failed = r#"{"outcome": "failed", "summary": "f gives 1 on Mondays"}"#;
     let from_reviewer = r#"{"action": "again", "reason": "look once more", "from": "reviewer"}"#;
     let second = r#"{"action": "hand_over", "brief": "SECOND try", "results": ["tester"]}"#;
@@ -313,6 +320,7 @@ async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> R
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_checks_a_tester_claims_no_tests_that_nothing_shows() -> Result<()> {
+    docket_tests::needs!("python3");
     let run = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
     let looked = r#"{"outcome": "none", "summary": "there are no tests; it says two"}"#;
     let otherwise = [
@@ -341,6 +349,7 @@ async fn without_checks_a_tester_claims_no_tests_that_nothing_shows() -> Result<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_only_a_person_can_decide_is_asked_of_one() -> Result<()> {
+    docket_tests::needs!("python3");
     let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
     let played = play("team", &team(&[talk("orchestrator", "Brief the architect now", &[asks])])).await?;
     ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
@@ -362,6 +371,7 @@ model = "scripted:writer"
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<()> {
+    docket_tests::needs!("python3");
     let order = r#"{"action": "hand_over", "brief": "BRIEF-OF-DOCUMENTER", "results": ["coder"]}"#;
     let talks = [
         talk("orchestrator", "Brief the documenter now", &[order]),
@@ -409,6 +419,7 @@ fn request(body: &[u8]) -> Result<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_holds_what_its_role_was_handed_and_no_words_of_others() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(team(&[]).as_bytes())?).await?;

@@ -57,6 +57,7 @@ fn calls(played: &Played) -> Vec<(String, String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_servers_tools_are_for_the_modes_of_sop_that_allow_what_they_do() -> Result<()> {
+    docket_tests::needs!("python3");
     let plan =
         "{ name = \"plan_card\", args = { summary = \"s\", steps = [\"mend f\"], files = [\"a.py\"] } }";
     let mends = "{ name = \"run_command\", args = { command = \"sed -i 's/return 1/return 2/' a.py\" } }, \
@@ -119,6 +120,7 @@ fn only(tools: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_a_policy_that_denies_the_rest_sop_and_architect_reach_an_end() -> Result<()> {
+    docket_tests::needs!("python3");
     for engine in ["sop", "architect"] {
         let script = script(&[makes(engine, Makes { from: 1, to: 2, at: "", round: 1 })]);
         let played =
@@ -152,6 +154,7 @@ async fn under_a_policy_that_denies_the_rest_sop_and_architect_reach_an_end() ->
 /// What nobody may read is shown to nobody who judges.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_policy_hides_is_in_no_review_of_sop_and_no_verification_of_architect() -> Result<()> {
+    docket_tests::needs!("python3");
     // Quoted as TOML and JSON want it; what it writes stands nowhere else.
     let hides = r#"python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""#;
     let sop = [

@@ -73,6 +73,7 @@ fn asked(events: &[Value]) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_are_played_by_the_models_of_settings_and_flags() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     // What follows no script is left out where the task follows one.
@@ -121,6 +122,7 @@ async fn roles_are_played_by_the_models_of_settings_and_flags() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_looks_around_is_asked_first() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     std::fs::write(home.path().join("docket.toml"), "[task]\nexplore_model = \"scripted:cheap\"\n")?;
@@ -145,6 +147,7 @@ text = "Found."
 /// The parent waits for its child, and the child for a person: nothing of it goes on, so the evaluation ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_asks_a_person_is_not_waited_for() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     std::fs::write(home.path().join("docket.toml"), "[run]\ndelegation_depth_max = 1\n")?;
@@ -179,6 +182,7 @@ text = "All shelves are counted."
 /// What a child was shown was shown, and what it was denied was denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_child_does_is_judged_with_its_parent() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     std::fs::write(home.path().join("docket.toml"), "[run]\ndelegation_depth_max = 1\n")?;
@@ -214,6 +218,7 @@ const TESTED: &str = "python3 -m unittest tests.test_cellar";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_stands_in_for_the_tests_is_told_by_what_may_change() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let usual = [("[limits]", "tests = \"true\"\n[limits]"), ("grep -q 'in shelves:' cellar.py", TESTED)];
@@ -244,6 +249,7 @@ text = "All tests pass."
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_that_was_bent_is_laid_over_by_the_suites_own() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let tests = format!("tests = \"{TESTED}\"\n[limits]");

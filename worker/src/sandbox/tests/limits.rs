@@ -102,6 +102,9 @@ async fn empty_files_in_a_private_folder_come_to_an_end() {
 
 #[tokio::test]
 async fn a_fork_bomb_is_ended_and_the_next_command_runs() {
+    if !has("python3") {
+        return;
+    }
     if !groups() {
         return;
     }
@@ -256,6 +259,9 @@ async fn hooks_and_configuration_that_are_not_there_yet_cannot_come_to_be() {
 #[tokio::test]
 async fn sockets_and_pipes_of_the_host_in_the_workspace_lead_to_nobody() {
     use std::{io::Read as _, os::unix::net::UnixListener};
+    if !has("python3") {
+        return;
+    }
     let fixture = Fixture::new();
     let socket = UnixListener::bind(fixture.workspace().join("host.sock")).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -291,6 +297,9 @@ async fn sockets_and_pipes_of_the_host_in_the_workspace_lead_to_nobody() {
 
 #[tokio::test]
 async fn files_without_a_name_count() {
+    if !has("python3") {
+        return;
+    }
     if !groups() {
         return;
     }

@@ -24,6 +24,7 @@ use super::{
     BackendChoice, CommandOutput, CommandSpec, Ended, Sandbox, SandboxConfig, SandboxError, init_call,
     sandbox_init_main, workspace_owner,
 };
+use crate::tools::testing::has;
 
 extern "C" fn before_main() {
     if let Some(args) = init_call(std::env::args_os()) {

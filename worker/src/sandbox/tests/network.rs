@@ -22,6 +22,9 @@ async fn run(sandbox: &Sandbox, spec: CommandSpec) -> (String, NetworkSeen) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listed_server_is_reached_through_docket_and_no_other() {
+    if !has("curl") {
+        return;
+    }
     let (server, asked) = servers::http().await;
     let (other, others) = servers::http().await;
     let (by_tls, tls_asked) = servers::tls();
@@ -66,6 +69,9 @@ async fn a_listed_server_is_reached_through_docket_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_grant_there_is_no_way_out_and_a_server_of_ones_own_needs_none() {
+    if !has("curl") {
+        return;
+    }
     let (server, asked) = servers::http().await;
     let fixture = Fixture::new();
     for backend in walls() {

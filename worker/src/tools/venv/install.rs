@@ -107,7 +107,10 @@ fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::super::testing::Workspace, *};
+    use super::{
+        super::super::testing::{Workspace, has},
+        *,
+    };
 
     /// A package that pip installs without building anything and without the network: a wheel, made by hand.
     pub(in super::super) fn wheel(w: &mut Workspace) {
@@ -125,7 +128,7 @@ E"#;
     #[test]
     fn the_environment_is_made_once_and_a_file_of_the_workspace_is_installed() {
         let mut w = Workspace::new(&[]);
-        if !Workspace::has("ensurepip") {
+        if !has("ensurepip") {
             return;
         }
         let out = w.call("venv_run", json!({"command": "true"}));
@@ -154,7 +157,7 @@ E"#;
     #[test]
     fn a_half_made_environment_is_made_anew() {
         let mut w = Workspace::new(&[]);
-        if !Workspace::has("ensurepip") {
+        if !has("ensurepip") {
             return;
         }
         let line = format!("mkdir -p {FOLDER}/bin && ln -s /usr/bin/python3 {FOLDER}/bin/python");
