@@ -9,5 +9,6 @@ pub mod model_server;
 pub mod pg_cluster;
 pub mod pooler;
 pub mod served;
+pub mod structure;
 pub mod system;
 pub mod talks;

@@ -73,6 +73,7 @@ mod served;
 mod shared_home;
 mod step;
 mod storage;
+mod structure;
 mod stuck_writer;
 mod task_policy;
 mod telemetry;

@@ -1,0 +1,135 @@
+//! Figures of the structure, each with the value that it must not exceed. A limit may only fall: a change that lowers a
+//! figure lowers its limit too. `cargo run -p docket-tests --bin structure` prints all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_tests::structure;
+
+use crate::tidy::root;
+
+/// Lines of the product that are neither empty nor a comment. To reach: 108,000.
+const PRODUCT_CODE_MAX: usize = 125_600;
+/// Lines of test code for a hundred of the product. To reach: 80.
+const TEST_PERCENT_MIN: usize = 67;
+/// Files of the product in one folder, without those of folders in it.
+const FOLDER_FILES_MAX: usize = 15;
+/// Folders with more files, and how many they may have. To reach: none over 20.
+const CROWDED: &[(&str, usize)] = &[
+    ("coordinator/src/bin/docket", 97),
+    ("coordinator/src/bin/docket/bench", 38),
+    ("coordinator/src/bin/docket/step", 20),
+    ("coordinator/src/decide", 28),
+    ("coordinator/src/http", 52),
+    ("coordinator/src/store", 37),
+    ("schema/src/run", 24),
+    ("schema/src/wire", 25),
+    ("worker/src/client", 19),
+    ("worker/src/driver", 33),
+    ("worker/src/edit", 30),
+    ("worker/src/engine", 24),
+    ("worker/src/model", 18),
+    ("worker/src/sandbox", 18),
+    ("worker/src/tools", 47),
+    ("worker/src/workspace", 31),
+];
+/// Lines of a function's body.
+const FUNCTION_LINES_MAX: usize = 70;
+/// Functions that are longer.
+const LONG_FUNCTIONS: &[&str] = &[
+    "coordinator/src/bin/docket/bench/command.rs: measure",
+    "coordinator/src/bin/docket/events.rs: of_run",
+    "coordinator/src/bin/docket/events.rs: of_system",
+    "coordinator/src/bin/docket/export.rs: run",
+    "coordinator/src/bin/docket/export/atif.rs: take",
+    "coordinator/src/bin/docket/follow.rs: shown",
+    "coordinator/src/bin/docket/import/tasks.rs: run",
+    "coordinator/src/bin/docket/step/detail.rs: take",
+    "coordinator/src/server.rs: start",
+    "schema/src/run/state.rs: default",
+    "schema/src/system/notifications.rs: apply",
+    "schema/src/system/schedules.rs: apply",
+    "schema/src/task/record.rs: apply",
+    "worker/src/driver/act.rs: ask",
+    "worker/src/model/client.rs: read_stream",
+    "worker/src/supervisor/dispatch.rs: work",
+];
+/// Circles of imports across folders, with the number of their entries. To reach: none.
+const FOLDER_CIRCLES: &[usize] = &[83, 33, 9, 5, 4, 3, 2];
+/// Circles of imports of more than seven files, with the number of their files. To reach: none.
+const FILE_CIRCLES: &[usize] = &[167, 60, 50, 43, 27, 26, 25, 20, 18, 10, 9, 8];
+/// Files of a circle that is not in the list.
+const CIRCLE_FILES_MAX: usize = 7;
+/// Matches that name every run event. To reach: 5.
+const EXHAUSTIVE_MATCHES_MAX: usize = 14;
+
+#[test]
+fn the_product_does_not_grow_and_its_tests_do() {
+    let sizes = structure::sizes(&root()).expect("sources that read");
+    let (product, tests) = (sizes.product_code(), sizes.test_code());
+    assert!(product <= PRODUCT_CODE_MAX, "{product} lines of product code, at most {PRODUCT_CODE_MAX}");
+    let percent = tests * 100 / product;
+    assert!(percent >= TEST_PERCENT_MIN, "{percent} lines of tests for a hundred of the product");
+}
+
+#[test]
+fn folders_are_small() {
+    let folders = structure::sizes(&root()).expect("sources that read").folders();
+    assert!(folders.len() > 50, "folders are read: {}", folders.len());
+    let allowed: BTreeMap<&str, usize> = CROWDED.iter().copied().collect();
+    let mut found = Vec::new();
+    for (folder, files) in &folders {
+        let limit = allowed.get(folder.as_str()).copied().unwrap_or(FOLDER_FILES_MAX);
+        if *files > limit {
+            found.push(format!("{folder} has {files} files, at most {limit}: divide it by duty"));
+        }
+    }
+    for (folder, limit) in allowed {
+        let files = folders.get(folder).copied().unwrap_or_default();
+        if files < limit {
+            found.push(format!("{folder} has {files} files now: lower its limit or remove its line"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn functions_are_short() {
+    let found = structure::sizes(&root()).expect("sources that read").long_functions(FUNCTION_LINES_MAX);
+    let allowed: BTreeSet<String> = LONG_FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
+    let longer: Vec<_> = found.difference(&allowed).collect();
+    assert!(longer.is_empty(), "functions of more than {FUNCTION_LINES_MAX} lines: {longer:#?}");
+    let gone: Vec<_> = allowed.difference(&found).collect();
+    assert!(gone.is_empty(), "short enough now, remove them from the list: {gone:#?}");
+}
+
+#[test]
+fn imports_run_in_few_circles() {
+    let product = structure::product_crates(&root()).expect("sources that read");
+    let modules: usize = product.iter().map(|read| read.files.len()).sum();
+    assert!(modules > 800, "modules are found: {modules}");
+    let across = structure::folder_circles(&product);
+    compare("circles across folders", &across, FOLDER_CIRCLES);
+    let mut files = structure::file_circles(&product);
+    files.retain(|circle| circle.len() > CIRCLE_FILES_MAX);
+    compare("circles of files", &files, FILE_CIRCLES);
+}
+
+/// The sizes of circles and their limits, largest first: none may be larger, and a limit that none comes up to is lowered.
+fn compare(which: &str, circles: &[structure::Circle], limits: &[usize]) {
+    let sizes: Vec<usize> = circles.iter().map(Vec::len).collect();
+    for (nth, circle) in circles.iter().enumerate() {
+        let limit = limits.get(nth).copied().unwrap_or_default();
+        assert!(circle.len() <= limit, "{which}: {sizes:?}, at most {limits:?}. Number {nth}: {circle:#?}");
+    }
+    assert!(sizes == limits, "{which}: {sizes:?} now, the limits are {limits:?}: lower them");
+}
+
+#[test]
+fn few_matches_name_every_run_event() {
+    let product = structure::product_crates(&root()).expect("sources that read");
+    let variants = structure::variants(&root(), &product, "RunEvent").expect("the run's events");
+    let found = structure::exhaustive_matches(&root(), &product, "RunEvent", &variants).expect("reads");
+    let count: usize = found.iter().map(|(_, matches)| matches).sum();
+    assert!(count >= 1, "the fold of a run matches all of them");
+    assert!(count <= EXHAUSTIVE_MATCHES_MAX, "{count}, at most {EXHAUSTIVE_MATCHES_MAX}: {found:#?}");
+}
