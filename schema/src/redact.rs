@@ -17,7 +17,7 @@ use memchr::memmem;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
 mod keys;
-pub use keys::{KEY_BYTES_MIN, PROVIDER_KEY_BYTES_MIN, is_secret_key};
+pub use keys::{KEY_BYTES_MIN, PROVIDER_KEY_BYTES_MIN, STRUCK_KEY, is_secret_key};
 
 /// Configured values shorter than this are not struck out: they would be found in half of all words.
 pub const VALUE_BYTES_MIN: usize = 6;

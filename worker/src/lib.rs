@@ -8,7 +8,6 @@ pub mod bootstrap;
 pub mod client;
 pub mod clock;
 pub mod driver;
-pub mod edit;
 pub mod engine;
 mod git_shape;
 pub mod lint;

@@ -4,12 +4,9 @@
 
 use std::fmt;
 
-use docket_schema::redact::is_secret_key;
+use docket_schema::redact::{STRUCK_KEY, is_secret_key};
 
-/// What stands where a key was struck out.
-pub const MARK: &str = "[secret]";
-
-/// A key. `Debug` and `Display` show [`MARK`]; the memory is overwritten when it is dropped.
+/// A key. `Debug` and `Display` show [`STRUCK_KEY`]; the memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -28,7 +25,7 @@ impl Secret {
 
     /// `text` with every occurrence of the key struck out. A key that is no secret stays: `x` is in half of all words.
     pub fn strike_from(&self, text: &str) -> String {
-        if is_secret_key(self.expose(), false) { text.replace(self.expose(), MARK) } else { text.to_owned() }
+        if is_secret_key(self.expose(), false) { text.replace(self.expose(), STRUCK_KEY) } else { text.to_owned() }
     }
 }
 
@@ -42,13 +39,13 @@ impl Drop for Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MARK)
+        f.write_str(STRUCK_KEY)
     }
 }
 
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MARK)
+        f.write_str(STRUCK_KEY)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Which provider keys are secrets. A local model server that wants no key is often given a word in its place
 //! (`ollama`, `none`): struck out, that word would be missing from files and commands that hold it.
 
+/// The text that replaces a provider's key.
+pub const STRUCK_KEY: &str = "[secret]";
+
 /// Shorter keys are no secrets: they can be guessed, and are found in half of all words.
 pub const KEY_BYTES_MIN: usize = 8;
 

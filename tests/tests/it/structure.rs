@@ -25,7 +25,7 @@ const CROWDED: &[(&str, usize)] = &[
     ("schema/src/wire", 25),
     ("worker/src/client", 19),
     ("worker/src/driver", 33),
-    ("worker/src/edit", 30),
+    ("worker/edit/src", 30),
     ("worker/src/engine", 24),
     ("worker/src/model", 18),
     ("worker/src/sandbox", 18),

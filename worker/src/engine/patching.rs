@@ -12,7 +12,7 @@ use docket_schema::{
 use serde_json::json;
 
 use super::{Begins, Decision, seat};
-use crate::{edit, tools};
+use crate::tools;
 
 /// Tries at one file: the first, one with the file as it is, one with what was refused.
 const TRIES_MAX: u32 = 3;
@@ -237,7 +237,7 @@ fn read(
         return Ok(None);
     }
     let foreign = || {
-        let mut in_headers = if exact { edit::patch_files(said) } else { Vec::new() };
+        let mut in_headers = if exact { docket_edit::patch_files(said) } else { Vec::new() };
         in_headers.retain(|header| named(said).all(|named| named != header));
         let first = named(said).find(|named| other(named)).map(str::to_owned);
         match first.or_else(|| in_headers.into_iter().find(|header| other_by_git(header))) {
@@ -246,7 +246,7 @@ fn read(
         }
     };
     if let Some((file, content)) = added(said) {
-        if if exact { other(&file) } else { !edit::is_same_file(&name, &file) } {
+        if if exact { other(&file) } else { !docket_edit::is_same_file(&name, &file) } {
             return Err(format!("it adds `{file}`, and only `{name}` may be changed"));
         }
         foreign()?;
@@ -256,7 +256,7 @@ fn read(
         foreign()?;
     }
     // Whatever the tool would refuse for its form alone is told without a call.
-    edit::read_patch(Some(&name), said).map_err(|error| error.to_string())?;
+    docket_edit::read_patch(Some(&name), said).map_err(|error| error.to_string())?;
     foreign()?;
     Ok(Some(("edit_file", json!({ "path": name, "patch": said }))))
 }
@@ -273,7 +273,7 @@ fn is_another(path: &str, named: &str) -> bool {
     let bare = named.trim_start_matches("./");
     let bare = bare.strip_prefix("a/").or_else(|| bare.strip_prefix("b/")).unwrap_or(bare);
     let deeper = !named.starts_with('/') && bare.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
-    deeper || !edit::is_same_file(path, named)
+    deeper || !docket_edit::is_same_file(path, named)
 }
 
 /// Whether a name is this path, as it stands or from where commands see the workspace. A shorter one, or one with other

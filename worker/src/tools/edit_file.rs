@@ -17,7 +17,7 @@ use super::{
     files::work_path,
     output::cut,
 };
-use crate::edit::{self, Edit, Hint};
+use docket_edit::{Edit, Hint};
 
 pub(super) const NAME: &str = "edit_file";
 pub(super) const DESCRIPTION: &str = "Changes a file that was read before. Each edit quotes lines of the file in \
@@ -83,7 +83,7 @@ async fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, Stri
     let path = &proposal.path;
     let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
     let (before, encoding) = editable(path, proposal.old())?;
-    let applied = edit::apply(&before, &edits).map_err(|error| error.to_string())?;
+    let applied = docket_edit::apply(&before, &edits).map_err(|error| error.to_string())?;
     let remark = proposal.dry_run(Some(&before), &applied.after).await?;
     let after = written(path, encoding, &applied.after)?;
     let mut outcome = if after == proposal.old() {
@@ -140,13 +140,13 @@ pub(super) fn written<'a>(
 fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
     match (edits, patch.filter(|patch| !patch.trim().is_empty())) {
         (Some(edits), None) => Ok(edits.into_iter().map(Edit::from).collect()),
-        (None, Some(patch)) => edit::read_patch(Some(path), patch).map_err(|error| error.to_string()),
+        (None, Some(patch)) => docket_edit::read_patch(Some(path), patch).map_err(|error| error.to_string()),
         (Some(_), Some(_)) => Err("edits and patch were both given: give one of them".to_owned()),
         (None, None) => Err("there is nothing to change: give edits, a list of {search, replace}".to_owned()),
     }
 }
 
-fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> ToolOutcome {
+fn changed(name: &str, before: &[u8], applied: &docket_edit::Applied, remark: &str) -> ToolOutcome {
     let note = match applied.level() {
         EditLevel::AlreadyApplied => "already applied",
         EditLevel::Exact => "matched exactly",
@@ -160,7 +160,7 @@ fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> 
 
 /// An answer of a change: its head, then what it changed.
 pub(super) fn with_diff(head: &str, name: &str, before: &[u8], after: &[u8]) -> ToolOutcome {
-    let diff = edit::unified_diff(name, before, after);
+    let diff = docket_edit::unified_diff(name, before, after);
     let lines = count(&diff);
     let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
     let mut outcome = ToolOutcome::ok(format!("{head}{shown}"));

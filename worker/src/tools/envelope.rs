@@ -12,7 +12,7 @@ use super::{
     guard::{is_config, is_replaced_whole},
     near,
 };
-use crate::edit::framed;
+use docket_edit::framed;
 
 /// Largest file that a model may write in one call, in bytes.
 pub(super) const CONTENT_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -14,7 +14,7 @@ use super::{
     encoding::{Held, held},
     files::{FileError, load},
 };
-use crate::edit::unified_diff;
+use docket_edit::unified_diff;
 
 /// The name.
 pub const NAME: &str = "show_changes";

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, stdin, stdout};
 
-use docket_worker::edit::edit_jsonl;
+use docket_edit::edit_jsonl;
 
 use crate::fail::{Exit, FailWith as _, Outcome};
 

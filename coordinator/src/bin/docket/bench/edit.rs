@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use docket_schema::tool::EditLevel;
-use docket_worker::edit::{Edit, Hint, apply};
+use docket_edit::{Edit, Hint, apply};
 
 use super::{effort::Effort, report::Report, stats::Samples};
 

@@ -45,7 +45,7 @@ fn form_of(text: &str) -> Option<Form> {
 }
 
 /// Whether `text` is, from its first line on, one of the forms; a fence around it does not count.
-pub(in super::super) fn is_form(text: &str) -> bool {
+pub(crate) fn is_form(text: &str) -> bool {
     let first = text.trim_start_matches('\n');
     let first = match first.split_once('\n') {
         Some((fence, rest)) if fence.starts_with("```") => rest,
@@ -62,7 +62,7 @@ pub(in super::super) fn is_form(text: &str) -> bool {
 }
 
 /// Lines that belong to a form and to no file.
-pub(in super::super) fn marks(line: &str) -> bool {
+pub(crate) fn marks(line: &str) -> bool {
     let number = blocks::numbered(line).is_some();
     number
         || apply_patch::opens(line)

@@ -1,7 +1,7 @@
 //! Each form through the whole engine: read, located, applied.
 
 use super::read_patch;
-use crate::edit::{Edit, Hint, apply};
+use crate::{Edit, Hint, apply};
 
 /// What a patch makes of a file: its text afterwards, or the refusal.
 fn patched(before: &str, patch: &str) -> Result<String, String> {
@@ -212,7 +212,7 @@ proptest::proptest! {
         let at = at % changed.len();
         changed[at] = new;
         let after: String = changed.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-        let diff = crate::edit::unified_diff("src/a.py", before.as_bytes(), after.as_bytes());
+        let diff = crate::unified_diff("src/a.py", before.as_bytes(), after.as_bytes());
         let diff = if shift == 0 { diff } else { diff.replace("@@ -", &format!("@@ -{shift}")) };
         match patched(&before, &diff) {
             Ok(made) => proptest::prop_assert_eq!(made, after),

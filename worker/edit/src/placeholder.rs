@@ -3,7 +3,7 @@
 //! A model that was shown one writes it back where the value stood, and the file loses its secret. None
 //! is brought into a file by an edit: only what stood in the edited lines before may stand there after.
 
-use crate::secret::MARK;
+use docket_schema::redact::STRUCK_KEY;
 
 /// The first placeholder of `new` that `old` does not hold.
 pub(super) fn brought_in(old: &str, new: &str) -> Option<String> {
@@ -53,7 +53,7 @@ fn bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
             matches!(first, "REDACTED" | "Redacted")
                 || inner == "redacted"
                 || matches!(inner, "MASKED" | "FILTERED" | "HIDDEN")
-                || (whole == MARK && stands_for_value(before, &rest[end + 1..]))
+                || (whole == STRUCK_KEY && stands_for_value(before, &rest[end + 1..]))
         }
         _ => first == "REDACTED" || inner == "redacted",
     };
