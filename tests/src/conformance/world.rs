@@ -12,7 +12,7 @@ use docket_coordinator::{
     decide::{self, Settling},
     store::{
         Append, AppendError, Appended, CommandBlobs, CommandError, Condition, Granted, NewBlob, NewTask,
-        Store, StoreError,
+        Store,
     },
 };
 use docket_schema::{

@@ -393,7 +393,7 @@ async fn a_server_that_nobody_listed_gets_no_key_and_is_not_repeated() {
         let error = client.call(&request, Attempt(1), Some(&key()), &mut |_| {}).await.expect_err("no key");
         let told = error.to_string();
         // With its key the server would have answered; what it says is its own.
-        assert!(matches!(error, ModelError::Unauthorized { .. }), "{told}");
+        assert!(matches!(error, ModelError::KeyWithheld { status: 401 }), "{told}");
         assert!(told.contains("status 401") && told.contains("worker.base_urls"), "{told}");
         assert!(!told.contains("incorrect API key"), "{told}");
         call(&model, Timeouts::default(), Some(&key())).await.expect("listed, it gets the key");

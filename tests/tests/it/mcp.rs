@@ -347,6 +347,23 @@ async fn a_servers_secret_reaches_it_alone_and_stands_nowhere() -> Result<()> {
     Ok(())
 }
 
+/// `docket doctor` starts the servers: one that does not work is not called good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_tries_the_servers() -> Result<()> {
+    let _room = room().await;
+    let settings = "[mcp.absent]\ncommand = [\"/nonexistent/server\"]\n[mcp.ends]\ncommand = [\"false\"]\n\
+                    [mcp.inside]\ncommand = [\"sh\", \"tools/server.sh\"]\n";
+    let home = Home::on(settings, &[])?;
+    let doctor = home.docket(&["doctor"]).await?.stdout;
+    let line = |name: &str| doctor.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    for name in ["`absent`", "`ends`"] {
+        ensure!(line(name).contains("does not work in an empty workspace"), "{doctor}");
+        ensure!(!line(name).trim_start().starts_with("ok"), "{doctor}");
+    }
+    ensure!(line("`inside`").contains("not tried, its command names files of a workspace"), "{doctor}");
+    Ok(())
+}
+
 /// No file below a folder holds these bytes.
 fn holds_nowhere(folder: &Path, bytes: &[u8], files: &mut usize) -> Result<()> {
     for at in std::fs::read_dir(folder)? {

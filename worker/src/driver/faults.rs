@@ -20,9 +20,9 @@ use super::{causes, journal::Outgoing, start::StartError};
 use crate::{
     bootstrap::{Bootstrap, EXIT_WORKER_FAULT},
     engine::ModelCall,
-    mcp::{McpServer, SessionError},
+    mcp::{McpServer, SessionError, names_workspace_file},
     model::{ModelError, Provider, Secret},
-    sandbox::{SandboxError, WORKSPACE_INSIDE},
+    sandbox::SandboxError,
     supervisor::FAULT_NOTE_BYTES,
 };
 
@@ -106,21 +106,15 @@ pub(super) fn scope_of_server(server: &McpServer, error: &SessionError, task: Ta
         SessionError::NotSet { .. } => true,
         SessionError::Start(SandboxError::Execute { source, .. }) => {
             let is_missing = source.kind() == std::io::ErrorKind::NotFound;
-            is_missing && server.command.first().is_some_and(|program| !lies_in_workspace(program))
+            is_missing && server.command.first().is_some_and(|program| !names_workspace_file(program))
         }
         SessionError::Start(_) => false,
         // One that is given secrets is started outside of the workspace.
         SessionError::Broken { .. } => {
-            !server.env_from.is_empty() && !server.command.iter().any(|word| lies_in_workspace(word))
+            !server.env_from.is_empty() && !server.command.iter().any(|word| names_workspace_file(word))
         }
     };
     if is_of_worker { FaultScope::AnyTask } else { FaultScope::Task(task) }
-}
-
-/// Whether a word of a command names a file of the workspace.
-fn lies_in_workspace(word: &str) -> bool {
-    let is_relative = word.contains('/') && !word.starts_with('/') && !word.contains("://");
-    is_relative || word.contains(WORKSPACE_INSIDE)
 }
 
 /// Whether this worker has the keys that the task's own models want. Asked before anything of the run is recorded.
@@ -165,11 +159,17 @@ pub(super) fn fault_of_call(call: &ModelCall, results: &Outgoing) -> Option<Work
 fn fault_of_refusal(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFault> {
     let (kind, scope) = match failed.error.as_str() {
         "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::of_provider(model)),
+        "key_withheld" => (FaultKind::Key, FaultScope::Model(ModelRef::clone(model))),
         "forbidden" => (FaultKind::Model, FaultScope::Model(ModelRef::clone(model))),
         _ => return None,
     };
     let server = model.base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
-    let message = format!("model {model}{server}: {}", failed.message);
+    let variable = Provider::of(model).ok().and_then(Provider::key_variable);
+    let key = match variable.filter(|_| failed.error == "unauthorized") {
+        Some(variable) => format!(" (the key is that of {variable})"),
+        None => String::new(),
+    };
+    let message = format!("model {model}{server}: {}{key}", failed.message);
     Some(WorkerFault::new(kind, scope, &message))
 }
 
@@ -302,6 +302,11 @@ mod tests {
         for error in ["unauthorized", "no_key"] {
             assert_eq!(scope(&remote, error), Some(FaultScope::of_provider(&remote)), "{error}");
         }
+        assert_eq!(
+            scope(&remote, "key_withheld"),
+            Some(FaultScope::Model(remote.clone())),
+            "of what tasks name"
+        );
         assert_eq!(scope(&remote, "forbidden"), Some(FaultScope::Model(remote.clone())));
         assert_eq!(scope(&local, "invalid_request"), None, "a model that is misspelt is misspelt everywhere");
         assert_eq!(scope(&remote, "invalid_request"), None, "no worker can ask for it");

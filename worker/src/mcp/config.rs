@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{policy::is_like, sandbox::HiddenEnv};
+use crate::{
+    policy::is_like,
+    sandbox::{HiddenEnv, WORKSPACE_INSIDE},
+};
 
 /// Longest name of a server: it stands in the names of its tools, of which providers take 64 characters.
 const NAME_BYTES_MAX: usize = 24;
@@ -55,7 +58,19 @@ const fn timeout_ms() -> u64 {
 const OUTSIDE_HINT: &str = " (it is given secrets, so it is started in `/`: name its files by whole paths, or from \
                             `DOCKET_WORKSPACE`)";
 
+/// Whether a word of a command names a file of the workspace.
+pub(crate) fn names_workspace_file(word: &str) -> bool {
+    let is_relative = word.contains('/') && !word.starts_with('/') && !word.contains("://");
+    is_relative || word.contains(WORKSPACE_INSIDE)
+}
+
 impl McpServer {
+    /// Whether its command names files of a workspace, so that it cannot start without one.
+    #[must_use]
+    pub fn needs_workspace(&self) -> bool {
+        self.command.iter().any(|word| names_workspace_file(word) || word.contains("DOCKET_WORKSPACE"))
+    }
+
     /// Whether a tool of this name is offered.
     pub(super) fn offers(&self, tool: &str) -> bool {
         self.tools.is_empty() || self.tools.iter().any(|pattern| is_like(pattern, tool))

@@ -9,8 +9,8 @@ use docket_schema::{
 use rmcp::model::Tool;
 use serde_json::Value;
 
-use super::{Servers, SessionError, session};
-use crate::sandbox::Sandbox;
+use super::{McpServer, Servers, SessionError, session};
+use crate::sandbox::{HiddenEnv, Sandbox};
 
 /// Tools of one server that are offered: more would drown the run's own.
 const TOOLS_MAX: usize = 64;
@@ -78,6 +78,23 @@ pub(crate) async fn list(sandbox: &Sandbox, servers: &Servers) -> Result<Offered
         }
     }
     Ok(all)
+}
+
+/// Starts one server as a run would, and asks what it offers. Answers the number of tools.
+///
+/// # Errors
+/// It does not start, or does not answer within `time`.
+pub async fn probe(
+    sandbox: &Sandbox,
+    server: &McpServer,
+    given: &HiddenEnv,
+    time: Duration,
+) -> Result<usize, SessionError> {
+    let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
+        peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
+    };
+    let held = Box::pin(session::hold(sandbox, (server, given), (time, None), ask)).await;
+    Ok(held.answer?.iter().filter(|tool| server.offers(&tool.name)).take(TOOLS_MAX).count())
 }
 
 /// A tool under its name in a run; or why it cannot be one.

@@ -13,7 +13,9 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use config::names_workspace_file;
 pub use config::{McpServer, given, read};
+pub use listed::probe;
 pub(crate) use listed::{Listed, Offered, list};
 pub(crate) use result::{Asked, call};
 pub(crate) use session::Servers;

@@ -34,7 +34,9 @@ mod remedy {
     pub(super) const OVERLOAD: &str = "docket waits and asks again";
     pub(super) const SPEND: &str =
         "raise the limit or add credit at the provider; `docket retry` then goes on where the run stands";
-    pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; the run then continues where it stopped";
+    pub(super) const KEY: &str =
+        "start the worker with a good key for this provider; the run then continues where it stopped";
+    pub(super) const WITHHELD: &str = "add the server to worker.base_urls in the worker's settings and start the worker again; the run then continues where it stopped";
     pub(super) const ACCESS: &str = "name a model that the worker's key may use, or give the key access to it; the run then continues where it stopped";
     pub(super) const NO_KEY: &str =
         "set it where the worker runs and start the worker again; the run then continues where it stopped";
@@ -80,6 +82,12 @@ pub enum ModelError {
     Unauthorized {
         /// What the provider said.
         message: String,
+    },
+    /// The server wants a key, and the worker gives it none: its owner did not list the server.
+    #[error("the model server wants a key (status {status}) and gets none; {}", remedy::WITHHELD)]
+    KeyWithheld {
+        /// The HTTP status.
+        status: u16,
     },
     /// The key is taken, but not for this model, or not from this place.
     #[error("the provider refuses access to the model ({message}); {}", remedy::ACCESS)]
@@ -142,6 +150,7 @@ impl ModelError {
             | Self::Connect { .. } => true,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::KeyWithheld { .. }
             | Self::Forbidden { .. }
             | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
@@ -156,6 +165,7 @@ impl ModelError {
         match self {
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::KeyWithheld { .. }
             | Self::Forbidden { .. }
             | Self::NoKey { .. } => true,
             Self::RateLimited { .. }
@@ -178,6 +188,7 @@ impl ModelError {
             Self::Server { .. } => "server",
             Self::SpendLimit { .. } => "spend_limit",
             Self::Unauthorized { .. } => "unauthorized",
+            Self::KeyWithheld { .. } => "key_withheld",
             Self::Forbidden { .. } => "forbidden",
             Self::NoKey { .. } => "no_key",
             Self::InvalidRequest { .. } => "invalid_request",
@@ -196,6 +207,7 @@ impl ModelError {
             Self::Overloaded { .. } | Self::Server { .. } => remedy::OVERLOAD,
             Self::SpendLimit { .. } => remedy::SPEND,
             Self::Unauthorized { .. } => remedy::KEY,
+            Self::KeyWithheld { .. } => remedy::WITHHELD,
             Self::Forbidden { .. } => remedy::ACCESS,
             Self::NoKey { .. } => remedy::NO_KEY,
             Self::InvalidRequest { .. } => remedy::REQUEST,
@@ -224,6 +236,7 @@ impl ModelError {
             | Self::Server { retry_after_ms, .. } => *retry_after_ms,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::KeyWithheld { .. }
             | Self::Forbidden { .. }
             | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
@@ -249,6 +262,7 @@ mod tests {
             ModelError::Server { status: 500, retry_after_ms: None },
             ModelError::SpendLimit { message: message() },
             ModelError::Unauthorized { message: message() },
+            ModelError::KeyWithheld { status: 401 },
             ModelError::Forbidden { message: message() },
             ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message() },

@@ -47,6 +47,7 @@ const fn attempts_max(error: &ModelError) -> u32 {
         | ModelError::Connect { .. } => ATTEMPTS_MAX,
         ModelError::SpendLimit { .. }
         | ModelError::Unauthorized { .. }
+        | ModelError::KeyWithheld { .. }
         | ModelError::Forbidden { .. }
         | ModelError::NoKey { .. }
         | ModelError::InvalidRequest { .. }
@@ -69,6 +70,7 @@ mod tests {
         for error in [
             ModelError::SpendLimit { message: message.clone() },
             ModelError::Unauthorized { message: message.clone() },
+            ModelError::KeyWithheld { status: 401 },
             ModelError::Forbidden { message: message.clone() },
             ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message.clone() },

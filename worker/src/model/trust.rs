@@ -92,7 +92,7 @@ pub(super) fn untold(error: ModelError, status: u16) -> ModelError {
     };
     match error {
         ModelError::SpendLimit { .. } => ModelError::SpendLimit { message: said() },
-        ModelError::Unauthorized { .. } => ModelError::Unauthorized { message: said() },
+        ModelError::Unauthorized { .. } => ModelError::KeyWithheld { status },
         ModelError::Forbidden { .. } => ModelError::Forbidden { message: said() },
         ModelError::InvalidRequest { .. } => ModelError::InvalidRequest { message: said() },
         ModelError::ContextTooLong { .. } => ModelError::ContextTooLong { message: said() },
@@ -101,6 +101,7 @@ pub(super) fn untold(error: ModelError, status: u16) -> ModelError {
         | ModelError::Overloaded { .. }
         | ModelError::Server { .. }
         | ModelError::NoKey { .. }
+        | ModelError::KeyWithheld { .. }
         | ModelError::CutStream
         | ModelError::Timeout { .. }
         | ModelError::Connect { .. }) => error,

@@ -285,7 +285,7 @@ impl Config {
     }
 
     /// What MCP servers take of this environment.
-    fn mcp_env(&self) -> HiddenEnv {
+    pub(crate) fn mcp_env(&self) -> HiddenEnv {
         docket_worker::mcp::given(&self.mcp, |name| std::env::var(name).ok())
     }
 

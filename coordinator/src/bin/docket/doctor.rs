@@ -1,12 +1,12 @@
 //! `docket doctor`: what this machine can do.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use docket_schema::wire::{ClockHealth, ClockStepState};
 use docket_worker::{
     client::Client,
-    mcp::McpServer,
-    sandbox::{HostReport, probe_host},
+    mcp::{self, McpServer},
+    sandbox::{HostReport, Sandbox, probe_host},
 };
 use serde::Serialize;
 
@@ -14,12 +14,14 @@ use crate::{
     access::{Access, Need},
     context::Context,
     display::{self, Style},
-    fail::{Exit, FailWith as _, Outcome},
+    fail::{Chain, Exit, FailWith as _, Outcome},
     home::Ownership,
-    local,
+    local, supervise,
     worker_faults::describe,
 };
 
+/// How long an MCP server is waited for. A run waits for as long as the server's own settings say.
+const SERVER_TIME_MAX: Duration = Duration::from_secs(10);
 /// What coding tasks commonly need. Looked for in PATH, never started.
 const TOOLCHAINS: [&str; 12] =
     ["git", "bwrap", "bash", "python3", "pytest", "ruff", "cargo", "node", "npm", "go", "make", "rg"];
@@ -61,17 +63,66 @@ struct Server {
     program: String,
     variables: Vec<String>,
     not_set: Vec<String>,
+    /// Whether it was started here, and works.
+    state: ServerState,
+}
+
+/// What came of starting an MCP server in an empty workspace.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ServerState {
+    /// It works and offers so many tools.
+    Works(usize),
+    /// It does not work, for this reason.
+    Broken(String),
+    /// It was not started, for this reason.
+    NotTried(&'static str),
+}
+
+impl ServerState {
+    async fn of(cx: &Context, sandbox: Result<&Sandbox, &String>, server: &McpServer) -> Self {
+        if server.needs_workspace() {
+            return Self::NotTried("its command names files of a workspace");
+        }
+        let sandbox = match sandbox {
+            Ok(sandbox) => sandbox,
+            Err(why) => return Self::Broken(why.clone()),
+        };
+        match mcp::probe(sandbox, server, &cx.config.mcp_env(), SERVER_TIME_MAX).await {
+            Ok(tools) => Self::Works(tools),
+            Err(error) => Self::Broken(error.to_string()),
+        }
+    }
 }
 
 impl Server {
-    fn of((name, server): (&String, &McpServer)) -> Self {
+    fn of((name, server): (&String, &McpServer), state: ServerState) -> Self {
         let not_set = server.env_from.iter().filter(|name| std::env::var(name).is_err());
         Self {
             name: name.clone(),
             program: server.command.first().cloned().unwrap_or_default(),
             variables: server.env.0.keys().chain(&server.env_from).cloned().collect(),
             not_set: not_set.cloned().collect(),
+            state,
         }
+    }
+
+    /// All of the settings, each started once.
+    async fn all(cx: &Context) -> Vec<Self> {
+        if cx.config.mcp.is_empty() {
+            return Vec::new();
+        }
+        let folder = cx.home.folder("scratch").map_err(|failure| failure.text(Chain::Hidden));
+        let made = match folder {
+            Ok(scratch) => supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch).await,
+            Err(why) => Err(why),
+        };
+        let mut servers = Vec::new();
+        for server in &cx.config.mcp {
+            let sandbox = made.as_ref().map(|(sandbox, _folder)| sandbox);
+            servers.push(Self::of(server, ServerState::of(cx, sandbox, server.1).await));
+        }
+        servers
     }
 }
 
@@ -92,7 +143,7 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
             store.close().await;
             (text, true)
         }
-        Err(failure) => (failure.text(crate::fail::Chain::Hidden), false),
+        Err(failure) => (failure.text(Chain::Hidden), false),
     };
     let owner = match cx.home.ownership()? {
         Ownership::Owned(owner) => Some(owner),
@@ -128,7 +179,7 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
             .filter(|(_, env)| std::env::var_os(env).is_some())
             .map(|(_, env)| *env)
             .collect(),
-        mcp: cx.config.mcp.iter().map(Server::of).collect(),
+        mcp: Server::all(&cx).await,
         worker_faults: worker_faults(&cx).await,
     };
     if cx.json() {
@@ -227,7 +278,16 @@ fn say(cx: &Context, report: &Report) {
             names => format!("; not set here: {}", names.join(", ")),
         };
         let text = format!("MCP server `{}`: {}{given}{lacks}", server.name, server.program);
-        mark(server.not_set.is_empty(), &text);
+        match &server.state {
+            ServerState::Works(1) => mark(true, &format!("{text}: works, 1 tool")),
+            ServerState::Works(tools) => mark(true, &format!("{text}: works, {tools} tools")),
+            ServerState::Broken(_) if !server.not_set.is_empty() => mark(false, &text),
+            ServerState::Broken(why) => {
+                mark(false, &format!("{text}: does not work in an empty workspace: {}", display::line(why)));
+            }
+            ServerState::NotTried(_) if !server.not_set.is_empty() => mark(false, &text),
+            ServerState::NotTried(why) => display::say(&format!("-        {text}: not tried, {why}")),
+        }
     }
     report.worker_faults.iter().for_each(|fault| mark(false, fault));
     let keys = if report.keys.is_empty() {

@@ -202,8 +202,11 @@ pub(crate) fn start(
     })
 }
 
-/// Makes a sandbox as runs will, and reports its layers: a worker without walls must not start.
-async fn preflight((choice, limits): (SandboxChoice, Limits), scratch: PathBuf) -> Result<Preflight, String> {
+/// A sandbox as runs will have it, around an empty workspace that is removed with the folder.
+pub(crate) async fn sandbox_of(
+    (choice, limits): (SandboxChoice, Limits),
+    scratch: PathBuf,
+) -> Result<(Sandbox, tempfile::TempDir), String> {
     let flat = |error: &dyn std::fmt::Display| error.to_string();
     let folder = tempfile::Builder::new().prefix("preflight-").tempdir_in(scratch).map_err(|e| flat(&e))?;
     if let Some((uid, gid)) = workspace_owner() {
@@ -211,7 +214,12 @@ async fn preflight((choice, limits): (SandboxChoice, Limits), scratch: PathBuf) 
     }
     let mut config = SandboxConfig::new(backend(choice), folder.path());
     config.limits = limits;
-    let sandbox = Sandbox::prepare(config).await.map_err(|e| flat(&e))?;
+    Ok((Sandbox::prepare(config).await.map_err(|e| flat(&e))?, folder))
+}
+
+/// Reports the layers of a sandbox as runs will have it: a worker without walls must not start.
+async fn preflight(settings: (SandboxChoice, Limits), scratch: PathBuf) -> Result<Preflight, String> {
+    let (sandbox, _folder) = sandbox_of(settings, scratch).await?;
     let report = sandbox.report();
     let active: Vec<&str> = report.active.iter().map(|layer| layer.name()).collect();
     let missing =

@@ -17,7 +17,7 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
-    sandbox::{Sandbox, SandboxConfig, TOOL_HOMES, workspace_owner},
+    sandbox::TOOL_HOMES,
     workspace::{BlobSink as _, Source},
 };
 use nix::{
@@ -29,7 +29,7 @@ use super::{say, staging};
 use crate::{
     context::Context,
     delivery::Upload,
-    fail::Outcome,
+    fail::{Exit, Failure, Outcome},
     fixture,
     projects::{self, Project, SampleTask},
     supervise,
@@ -53,9 +53,12 @@ pub(super) struct Stage {
 pub(super) async fn prepare(cx: &Context, client: &Client) -> Outcome<Stage> {
     let repositories = cx.home.folder("demo")?;
     let (mut specs, mut staged, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
-    let probe = probe_sandbox(cx).await?;
+    let scratch = cx.home.folder("scratch")?;
+    let made = supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch).await;
+    let (sandbox, _folder) =
+        made.map_err(|why| Failure::new(Exit::Failed, format!("cannot make a sandbox: {why}")))?;
     for project in projects::all().iter().rev() {
-        let missing = project.missing_programs(&probe.sandbox).await?;
+        let missing = project.missing_programs(&sandbox).await?;
         if !missing.is_empty() {
             let text = format!(
                 "{} is left out: {} does not work in a sandbox here",
@@ -77,28 +80,6 @@ pub(super) async fn prepare(cx: &Context, client: &Client) -> Outcome<Stage> {
     let ids = staged.iter().map(|task| task.id).collect();
     client.submit(&SubmitRequest { tasks: specs, ids: Some(ids) }).await?;
     Ok(Stage { tasks: staged, left_out })
-}
-
-/// A sandbox with the limits of a run's, to find out which programs work in one.
-struct ProbeSandbox {
-    sandbox: Sandbox,
-    /// Its workspace, removed with it.
-    _folder: tempfile::TempDir,
-}
-
-async fn probe_sandbox(cx: &Context) -> Outcome<ProbeSandbox> {
-    let folder = staging(
-        tempfile::Builder::new().prefix("probe-").tempdir_in(cx.home.folder("scratch")?),
-        "make a folder",
-    )?;
-    // Where docket is root, commands run as another user.
-    if let Some((uid, gid)) = workspace_owner() {
-        staging(std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)), "give away a folder")?;
-    }
-    let mut config = SandboxConfig::new(supervise::backend(cx.config.sandbox), folder.path());
-    config.limits = cx.config.limits;
-    let sandbox = staging(Sandbox::prepare(config).await, "make a sandbox")?;
-    Ok(ProbeSandbox { sandbox, _folder: folder })
 }
 
 async fn repository(cx: &Context, client: &Client, project: &Project, parent: &Path) -> Outcome<Base> {
