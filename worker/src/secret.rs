@@ -25,7 +25,11 @@ impl Secret {
 
     /// `text` with every occurrence of the key struck out. A key that is no secret stays: `x` is in half of all words.
     pub fn strike_from(&self, text: &str) -> String {
-        if is_secret_key(self.expose(), false) { text.replace(self.expose(), STRUCK_KEY) } else { text.to_owned() }
+        if is_secret_key(self.expose(), false) {
+            text.replace(self.expose(), STRUCK_KEY)
+        } else {
+            text.to_owned()
+        }
     }
 }
 

@@ -23,7 +23,11 @@ fn main() -> Result<()> {
     }
     let variants = structure::variants(root, &product, "RunEvent")?;
     let matches = structure::exhaustive_matches(root, &product, "RunEvent", &variants)?;
-    println!("matches over all {} run events: {}", variants.len(), matches.iter().map(|(_, n)| n).sum::<usize>());
+    println!(
+        "matches over all {} run events: {}",
+        variants.len(),
+        matches.iter().map(|(_, n)| n).sum::<usize>()
+    );
     matches.iter().for_each(|(file, n)| println!("  {n} {file}"));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The edit engine, and the patches of other forms that it reads.
 
-use docket_schema::tool::EditLevel;
 use docket_edit::{Edit, Hint, apply, framed, read_patch};
+use docket_schema::tool::EditLevel;
 
 use super::{pieces, text};
 

@@ -52,10 +52,14 @@ pub fn folder_circles(product: &[Crate]) -> Vec<Circle> {
                 .collect();
             for members in components(&edges) {
                 let place = |member: usize| [folder, &[names[member].to_owned()]].concat();
-                let is_folder =
-                    |member: &usize| entries.iter().any(|path| path.len() > folder.len() + 1 && path.starts_with(&place(*member)));
+                let is_folder = |member: &usize| {
+                    entries
+                        .iter()
+                        .any(|path| path.len() > folder.len() + 1 && path.starts_with(&place(*member)))
+                };
                 if members.iter().filter(|member| is_folder(member)).count() > 1 {
-                    let name = |member: usize| read.folder.join(place(member).join("/")).display().to_string();
+                    let name =
+                        |member: usize| read.folder.join(place(member).join("/")).display().to_string();
                     found.push(members.into_iter().map(name).collect());
                 }
             }

@@ -69,11 +69,7 @@ pub fn exhaustive_matches(
     Ok(found)
 }
 
-fn for_each_file(
-    root: &Path,
-    product: &[Crate],
-    mut each: impl FnMut(&str, &syn::File),
-) -> Result<()> {
+fn for_each_file(root: &Path, product: &[Crate], mut each: impl FnMut(&str, &syn::File)) -> Result<()> {
     for read in product {
         for file in &read.files {
             let path = read.folder.join(file);

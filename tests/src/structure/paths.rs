@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn paths_are_found_in_code_macros_and_groups() {
-        let code = "fn f(a: &crate::one::A) { two::b(vec![super::c::D { e: 1 }]); use g::{h, i::J}; k::<L>() }";
+        let code =
+            "fn f(a: &crate::one::A) { two::b(vec![super::c::D { e: 1 }]); use g::{h, i::J}; k::<L>() }";
         let found = paths_in(code.parse().expect("tokens"));
         let found: Vec<String> = found.into_iter().map(|path| path.join("::")).collect();
         for path in ["crate::one::A", "two::b", "super::c::D", "g::i::J", "g::h"] {

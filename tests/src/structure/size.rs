@@ -85,7 +85,9 @@ fn code_lines(text: &str) -> usize {
 #[must_use]
 pub fn is_test(name: &str) -> bool {
     const PRODUCT: [&str; 2] = ["worker/src/tools/run_tests.rs", "worker/src/tools/python_tests.rs"];
-    let ends_so = ["/tests.rs", "/test.rs", "/testing.rs", "_tests.rs", "_test.rs", "tests_support.rs"].iter().any(|end| name.ends_with(end));
+    let ends_so = ["/tests.rs", "/test.rs", "/testing.rs", "_tests.rs", "_test.rs", "tests_support.rs"]
+        .iter()
+        .any(|end| name.ends_with(end));
     name.starts_with("tests/") || name.contains("/tests/") || (ends_so && !PRODUCT.contains(&name))
 }
 
@@ -134,7 +136,8 @@ impl Sizes {
     /// Lines of code of the tests.
     #[must_use]
     pub fn test_code(&self) -> usize {
-        let whole: usize = self.files.iter().filter(|file| file.is_test).map(|file| file.code + file.test_code).sum();
+        let whole: usize =
+            self.files.iter().filter(|file| file.is_test).map(|file| file.code + file.test_code).sum();
         whole + self.product().map(|file| file.test_code).sum::<usize>()
     }
 

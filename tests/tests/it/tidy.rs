@@ -52,7 +52,11 @@ fn shipped(sources: Vec<(String, String)>) -> Vec<(String, String)> {
         Some(at) => text[..at].to_owned(),
         None => text,
     };
-    sources.into_iter().filter(|(name, _)| !structure::is_test(name)).map(|(name, text)| (name, cut(text))).collect()
+    sources
+        .into_iter()
+        .filter(|(name, _)| !structure::is_test(name))
+        .map(|(name, text)| (name, cut(text)))
+        .collect()
 }
 
 /// Lines that hold `word` outside comments.

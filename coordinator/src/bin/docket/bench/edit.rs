@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use docket_schema::tool::EditLevel;
 use docket_edit::{Edit, Hint, apply};
+use docket_schema::tool::EditLevel;
 
 use super::{effort::Effort, report::Report, stats::Samples};
 
