@@ -251,9 +251,7 @@ pub async fn start(
     clock: Arc<Clock>,
 ) -> Result<Running, ServeError> {
     let ServerConfig { bind, exposure, lease_ms, heartbeat_ms, .. } = config;
-    if exposure == Exposure::Loopback && config.tls.is_none() && !bind.ip().is_loopback() {
-        return Err(ServeError::NotLoopback(bind));
-    }
+    check_exposure(bind, exposure, config.tls.as_ref())?;
     if heartbeat_ms == 0 || lease_ms < heartbeat_ms.saturating_mul(2) {
         return Err(ServeError::Times { lease_ms, heartbeat_ms });
     }
@@ -357,6 +355,26 @@ fn look_after(
     let (of, at, _) = shared();
     tasks.spawn(follow_clock(of, at, Arc::clone(&lead), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, wakes, lead, shutdown.clone()));
+}
+
+/// Checks that a coordinator could listen there now, for whoever must not stop another one in vain.
+///
+/// # Errors
+/// As [`start`] would say.
+pub async fn check_listen(
+    bind: SocketAddr,
+    exposure: Exposure,
+    tls: Option<&TlsIdentity>,
+) -> Result<(), ServeError> {
+    check_exposure(bind, exposure, tls)?;
+    listen(bind).await.map(drop)
+}
+
+fn check_exposure(bind: SocketAddr, exposure: Exposure, tls: Option<&TlsIdentity>) -> Result<(), ServeError> {
+    if exposure == Exposure::Loopback && tls.is_none() && !bind.ip().is_loopback() {
+        return Err(ServeError::NotLoopback(bind));
+    }
+    Ok(())
 }
 
 async fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {

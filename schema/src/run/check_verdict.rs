@@ -2,7 +2,9 @@
 //!
 //! Only a check that ran judges. One that ran neither before the run nor at its end decides nothing: the run is
 //! unverified. One that ran before and does not run at the end was broken by the run, so that a model which breaks an
-//! import cannot escape into *unverified*. The table in the tests lists every pair.
+//! import cannot escape into *unverified*. But what another worker had installed says nothing of this one: a check that
+//! lacks its runner at the end is compared only with a result of the same worker. The tables in the tests list every
+//! pair.
 
 use std::{collections::BTreeSet, str::FromStr};
 
@@ -69,6 +71,15 @@ impl CheckResult {
     }
 }
 
+/// What a check came to on the untouched tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseResult<'a> {
+    /// Its result.
+    pub result: &'a CheckResult,
+    /// Whether the worker that has the run now is the one that ran it.
+    pub same_worker: bool,
+}
+
 /// Whether tests that failed before the run may fail at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldFailures {
@@ -121,22 +132,37 @@ impl CheckVerdict {
     }
 }
 
-/// Decides the verdict of a check on the run. `base` is its result on the untouched tree; `None` where it was not run there.
+/// Decides the verdict of a check on the run. `base` is `None` where it was not run on the untouched tree.
 #[must_use]
-pub fn decide_check(base: Option<&CheckResult>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
     match &end.outcome {
         CheckOutcome::Passed => CheckVerdict::Passed,
         CheckOutcome::Failed => {
             let known = |base: &CheckResult| end.failing.is_subset(&base.failing);
             let named = end.names_all && old == OldFailures::Excused;
-            let excused = named && base.is_some_and(|base| base.names_all && known(base));
+            let excused = named && base.is_some_and(|base| base.result.names_all && known(base.result));
             if excused { CheckVerdict::Excused } else { CheckVerdict::Failed }
         }
         CheckOutcome::DidNotRun(why) => decide_not_run(base, end, why),
     }
 }
 
-fn decide_not_run(base: Option<&CheckResult>, end: &CheckResult, why: &NotRun) -> CheckVerdict {
+/// What this worker lacks for a check that ran at another worker on the untouched tree, if that is why the check does
+/// not run: a fault of this worker. Not what the run itself may have put out of reach.
+#[must_use]
+pub fn lacking_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckResult) -> Option<&'a NotRun> {
+    let lacks = |why: &&NotRun| is_of_place(why) && why.missing.is_some() && !why.by_run;
+    let ran_elsewhere =
+        base.is_some_and(|base| !base.same_worker && base.result.progress() > CheckProgress::NoRunner);
+    end.not_run().filter(lacks).filter(|_| ran_elsewhere)
+}
+
+/// Whether a check lacks what is installed at a worker.
+fn is_of_place(why: &NotRun) -> bool {
+    why.cause.progress() == CheckProgress::NoRunner
+}
+
+fn decide_not_run(base: Option<BaseResult<'_>>, end: &CheckResult, why: &NotRun) -> CheckVerdict {
     // The worker reports it as its own fault. Should it be recorded, it says nothing of the run.
     if why.cause == NotRunCause::Sandbox {
         return CheckVerdict::Undecided;
@@ -145,10 +171,12 @@ fn decide_not_run(base: Option<&CheckResult>, end: &CheckResult, why: &NotRun) -
     if why.cause == NotRunCause::Workspace && why.partly {
         return CheckVerdict::Failed;
     }
-    // A base whose sandbox did not start says as little as none.
+    // A base whose sandbox did not start says as little as none, and so does one of another worker where it is asked what
+    // is installed.
+    let base = base.filter(|base| base.same_worker || !is_of_place(why)).map(|base| base.result);
     let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
         // What the run cannot install is not for its model to correct; all else may be its own doing.
-        let is_outside = why.cause.progress() == CheckProgress::NoRunner && !why.by_run;
+        let is_outside = is_of_place(why) && !why.by_run;
         return if is_outside { CheckVerdict::Undecided } else { CheckVerdict::Failed };
     };
     if end.progress() < base.progress() {
@@ -244,6 +272,11 @@ mod tests {
         CheckResult { outcome: CheckOutcome::DidNotRun(why), failing: BTreeSet::new(), names_all: false }
     }
 
+    /// The verdict where the base is of the same worker.
+    fn decide(base: Option<&CheckResult>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+        decide_check(base.map(|result| BaseResult { result, same_worker: true }), end, old)
+    }
+
     /// Each result that a check can have, by name.
     fn results() -> [(&'static str, CheckResult); 10] {
         use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut, Workspace};
@@ -306,11 +339,11 @@ mod tests {
         for (before, verdicts) in table {
             assert!(before == "not run" || base(before).is_some(), "{before} is listed");
             for ((now, end), verdict) in results.iter().zip(verdicts) {
-                let found = decide_check(base(before), end, OldFailures::Excused);
+                let found = decide(base(before), end, OldFailures::Excused);
                 assert_eq!(found, verdict, "before: {before}; at the end: {now}");
                 // A person who names the tests wants them to pass; what did not run says as little as ever.
                 let held = if verdict == Excused { Failed } else { verdict };
-                assert_eq!(decide_check(base(before), end, OldFailures::Held), held, "{before}, {now}");
+                assert_eq!(decide(base(before), end, OldFailures::Held), held, "{before}, {now}");
             }
         }
     }
@@ -320,7 +353,7 @@ mod tests {
         for (_, base) in results() {
             for (now, end) in results().iter().filter(|(name, _)| *name != "passed") {
                 for base in [None, Some(&base)] {
-                    assert_ne!(decide_check(base, end, OldFailures::Excused), Passed, "{now}");
+                    assert_ne!(decide(base, end, OldFailures::Excused), Passed, "{now}");
                 }
             }
         }
@@ -335,7 +368,7 @@ mod tests {
             (Some(missing.clone()), Excused),
             (None, Excused),
         ] {
-            let found = decide_check(base.as_ref(), &missing, OldFailures::Held).of_linter();
+            let found = decide(base.as_ref(), &missing, OldFailures::Held).of_linter();
             assert_eq!(found, verdict, "{base:?}");
         }
     }
@@ -346,27 +379,63 @@ mod tests {
         let why = NotRun { partly: true, ..NotRun::because(NotRunCause::Workspace, "folders nest too deep") };
         end.outcome = CheckOutcome::DidNotRun(why);
         for (before, base) in results() {
-            assert_eq!(decide_check(Some(&base), &end, OldFailures::Excused), Failed, "{before}");
+            assert_eq!(decide(Some(&base), &end, OldFailures::Excused), Failed, "{before}");
         }
-        assert_eq!(decide_check(None, &end, OldFailures::Excused), Failed);
+        assert_eq!(decide(None, &end, OldFailures::Excused), Failed);
     }
 
     #[test]
     fn what_the_run_may_have_put_out_of_reach_is_its_own_to_correct() {
         let mut end = stopped(NotRunCause::ProgramMissing, &[]);
-        assert_eq!(decide_check(None, &end, OldFailures::Excused), Undecided);
+        assert_eq!(decide(None, &end, OldFailures::Excused), Undecided);
         if let CheckOutcome::DidNotRun(why) = &mut end.outcome {
             why.by_run = true;
         }
-        assert_eq!(decide_check(None, &end, OldFailures::Excused), Failed);
+        assert_eq!(decide(None, &end, OldFailures::Excused), Failed);
     }
 
     #[test]
     fn a_failure_to_load_without_names_is_compared_by_whether_there_were_names() {
         let unnamed = stopped(NotRunCause::CollectionFailed, &[]);
         let named = stopped(NotRunCause::CollectionFailed, &["a"]);
-        assert_eq!(decide_check(Some(&unnamed), &unnamed, OldFailures::Excused), Undecided);
-        assert_eq!(decide_check(Some(&named), &unnamed, OldFailures::Excused), Lost);
-        assert_eq!(decide_check(Some(&unnamed), &named, OldFailures::Excused), Lost);
+        assert_eq!(decide(Some(&unnamed), &unnamed, OldFailures::Excused), Undecided);
+        assert_eq!(decide(Some(&named), &unnamed, OldFailures::Excused), Lost);
+        assert_eq!(decide(Some(&unnamed), &named, OldFailures::Excused), Lost);
+    }
+
+    #[test]
+    fn what_is_missing_at_another_worker_than_the_bases_is_never_lost() {
+        let lacking = |missing: Option<&str>, by_run: bool| {
+            let mut end = stopped(NotRunCause::RunnerMissing, &[]);
+            if let CheckOutcome::DidNotRun(why) = &mut end.outcome {
+                (why.missing, why.by_run) = (missing.map(str::to_owned), by_run);
+            }
+            end
+        };
+        for (before, base) in results() {
+            let elsewhere = Some(BaseResult { result: &base, same_worker: false });
+            let here = Some(BaseResult { result: &base, same_worker: true });
+            for (now, end) in results() {
+                let found = decide_check(elsewhere, &end, OldFailures::Excused);
+                let expected = match now {
+                    "no runner" => Undecided,
+                    _ => decide_check(here, &end, OldFailures::Excused),
+                };
+                assert_eq!(found, expected, "before: {before}; at the end: {now}");
+                assert_eq!(lacking_at_this_worker(here, &end), None, "before: {before}; at the end: {now}");
+            }
+            // It is the worker's fault where the check came further elsewhere, and nothing says that the run did it.
+            let came_further = base.progress() > CheckProgress::NoRunner;
+            for (missing, by_run, is_fault) in
+                [(Some("pytest"), false, came_further), (None, false, false), (Some("pytest"), true, false)]
+            {
+                let end = lacking(missing, by_run);
+                let fault = lacking_at_this_worker(elsewhere, &end);
+                assert_eq!(fault.is_some(), is_fault, "before: {before}; {missing:?}, by the run: {by_run}");
+                let verdict = decide_check(elsewhere, &end, OldFailures::Excused);
+                assert_eq!(verdict, if by_run { Failed } else { Undecided }, "before: {before}; {missing:?}");
+            }
+        }
+        assert_eq!(lacking_at_this_worker(None, &lacking(Some("pytest"), false)), None);
     }
 }

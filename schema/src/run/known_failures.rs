@@ -7,10 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    check_verdict::{CheckOutcome, CheckResult, CheckVerdict, OldFailures, decide_check},
+    check_verdict::{
+        BaseResult, CheckOutcome, CheckResult, CheckVerdict, OldFailures, decide_check,
+        lacking_at_this_worker,
+    },
     event_work::{BaseChecked, ToolFinished, ToolStatus},
 };
-use crate::{ids::Turn, message::ToolUse, snapshot::PathChange, tool::ToolFacts};
+use crate::{
+    ids::{IncarnationId, Turn},
+    message::ToolUse,
+    snapshot::PathChange,
+    tool::{NotRun, ToolFacts},
+};
 
 /// Names that a message lists.
 const LISTED_MAX: usize = 5;
@@ -24,8 +32,11 @@ pub struct KnownFailures {
     changed: bool,
     /// The turn in which a command ran last: a snapshot says only after its batch what it changed.
     ran_in: Option<Turn>,
-    /// What each check came to on the untouched tree.
-    base: BTreeMap<String, CheckResult>,
+    /// The worker that has the run now.
+    worker: Option<IncarnationId>,
+    /// What each check came to on the untouched tree, and at which worker. A result that the worker kept of an earlier
+    /// run is its own.
+    base: BTreeMap<String, (CheckResult, Option<IncarnationId>)>,
     /// Checks that docket itself ran there: their results hold, whatever the model's own tests say.
     recorded: BTreeSet<String>,
     last: BTreeSet<String>,
@@ -41,12 +52,31 @@ impl KnownFailures {
     /// What a check came to on the untouched tree; `None` where it was not run there.
     #[must_use]
     pub fn at_start(&self, check: &str) -> Option<&CheckResult> {
-        self.base.get(check)
+        self.base.get(check).map(|(result, _)| result)
+    }
+
+    /// The same, with whether the worker that has the run now found it.
+    #[must_use]
+    pub fn base(&self, check: &str) -> Option<BaseResult<'_>> {
+        let (result, worker) = self.base.get(check)?;
+        Some(BaseResult { result, same_worker: *worker == self.worker })
+    }
+
+    /// What the worker that has the run now lacks for a check that ran at another worker, if that is why it does not
+    /// run.
+    #[must_use]
+    pub fn lacking_here<'a>(&self, check: &str, end: &'a CheckResult) -> Option<&'a NotRun> {
+        lacking_at_this_worker(self.base(check), end)
     }
 
     /// What a check says of the run.
     pub(super) fn judge(&self, check: &str, end: &CheckResult, old: OldFailures) -> CheckVerdict {
-        decide_check(self.base.get(check), end, old)
+        decide_check(self.base(check), end, old)
+    }
+
+    /// Takes that this worker has the run from here on.
+    pub(super) fn at_worker(&mut self, worker: IncarnationId) {
+        self.worker = Some(worker);
     }
 
     /// Takes the result of a call.
@@ -71,9 +101,9 @@ impl KnownFailures {
             return;
         }
         if result.names_all && result.outcome == CheckOutcome::Failed {
-            self.base.insert(TESTS.to_owned(), result);
+            self.base.insert(TESTS.to_owned(), (result, self.worker));
         } else if result.outcome != CheckOutcome::Failed {
-            self.base.entry(TESTS.to_owned()).or_insert(result);
+            self.base.entry(TESTS.to_owned()).or_insert((result, self.worker));
         }
     }
 
@@ -81,7 +111,7 @@ impl KnownFailures {
     pub(super) fn base_checked(&mut self, event: &BaseChecked) {
         if !self.changed {
             let result = CheckResult::from_facts(event.passed, &event.facts);
-            self.base.insert(event.gate.name.clone(), result);
+            self.base.insert(event.gate.name.clone(), (result, self.worker));
             self.recorded.insert(event.gate.name.clone());
         }
     }
@@ -89,10 +119,9 @@ impl KnownFailures {
     /// Takes that a linter ran in this run: it is installed, and must run at the end too. What is known of the untouched
     /// tree holds.
     pub(super) fn linter_ran(&mut self, linter: &str) {
-        self.base.entry(linter.to_owned()).or_insert_with(|| CheckResult {
-            outcome: CheckOutcome::Failed,
-            failing: BTreeSet::new(),
-            names_all: false,
+        self.base.entry(linter.to_owned()).or_insert_with(|| {
+            let outcome = CheckOutcome::Failed;
+            (CheckResult { outcome, failing: BTreeSet::new(), names_all: false }, self.worker)
         });
     }
 
@@ -118,7 +147,7 @@ impl KnownFailures {
         }
         let failing: BTreeSet<String> = facts.failing.iter().cloned().collect();
         let mut words = format!(" Failing: {}.", listed(&failing));
-        let before = self.base.get(TESTS).map(|base| &base.failing).filter(|before| !before.is_empty());
+        let before = self.at_start(TESTS).map(|base| &base.failing).filter(|before| !before.is_empty());
         match (old, before) {
             (OldFailures::Held, _) => {}
             (OldFailures::Excused, Some(before)) => {

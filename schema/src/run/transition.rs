@@ -113,6 +113,7 @@ impl RunState {
         }
         self.sandbox = event.sandbox.clone();
         self.tool_set = event.settings.tool_set;
+        self.known_failures.at_worker(event.worker);
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;
         Ok(())
@@ -157,6 +158,7 @@ impl RunState {
     fn recovered(&mut self, event: RunRecovered) -> Result<(), String> {
         self.require_pins()?;
         self.sandbox = event.sandbox;
+        self.known_failures.at_worker(event.worker);
         if !event.missing.is_empty() {
             let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
             let text = format!(

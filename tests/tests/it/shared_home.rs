@@ -61,9 +61,27 @@ text = "Done."
     }
 
     async fn up(&self) -> Result<(Proc, Value)> {
-        let args = ["up", "-v", "--json", "--slots", "2", "--listen", "127.0.0.1:0"];
+        self.up_at("127.0.0.1:0").await
+    }
+
+    async fn up_at(&self, listen: &str) -> Result<(Proc, Value)> {
+        let args = ["up", "-v", "--json", "--slots", "2", "--listen", listen];
         let (process, line) = Proc::start("up", self.path(), &[], &args).await?;
         Ok((process, serde_json::from_str(&line)?))
+    }
+
+    /// Whether a coordinator of this home answers there, as clients elsewhere ask it.
+    async fn answers_at(&self, listen: &str) -> Result<()> {
+        let (url, elsewhere) = (format!("http://{listen}"), tempfile::tempdir()?);
+        let token = std::fs::read_to_string(self.path().join("token"))?;
+        let env = [
+            ("DOCKET_HOME", elsewhere.path().as_os_str()),
+            ("DOCKET_URL", OsStr::new(&url)),
+            ("DOCKET_TOKEN", OsStr::new(token.trim())),
+        ];
+        let rows = run(Tool::Docket, elsewhere.path(), &env, &["ps", "--json"]).await?.ok()?;
+        ensure!(rows.contains("Task one"), "{rows}");
+        Ok(())
     }
 
     async fn docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<Finished> {
@@ -86,12 +104,17 @@ text = "Done."
         Ok(())
     }
 
+    /// What the process says of itself that serves the home.
+    fn announced(&self) -> Option<Value> {
+        let text = std::fs::read_to_string(self.path().join("docket.lock")).ok()?;
+        let owner: Value = serde_json::from_str(&text).ok()?;
+        owner["address"].is_string().then_some(owner)
+    }
+
     /// The process that serves the home; not `before`.
     async fn owner_after(&self, before: i32) -> Result<i32> {
         seen("a process that serves the home", || {
-            let text = std::fs::read_to_string(self.path().join("docket.lock")).ok()?;
-            let owner: Value = serde_json::from_str(&text).ok()?;
-            owner["address"].as_str()?;
+            let owner = self.announced()?;
             let pid = i32::try_from(owner["pid"].as_i64()?).ok()?;
             (pid != before && is_there(pid)).then_some(pid)
         })
@@ -216,11 +239,12 @@ async fn up_joins_a_run_and_a_run_joins_up() -> Result<()> {
     let mut first = home.run("one")?;
     home.reaches_gate("one").await?;
     let owner = first.pid()?;
-    // `docket up` works for the run, and says so; a second one is refused.
+    // The run hands the home over to `docket up`, which says so; a second one is refused.
     let (mut up, said) = home.up().await?;
-    ensure!(said["served_by"] == owner, "{said}");
+    ensure!(said["served_by"].is_null() && said["pid"] == up.pid(), "{said}");
+    ensure!(home.owner_after(owner).await? == up.pid());
     let refused = home.docket(&["up", "--listen", "127.0.0.1:0"]).await?;
-    ensure!(refused.code() == Some(4) && refused.stderr.contains("another `docket up`"), "{refused:?}");
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("(docket up) serves"), "{refused:?}");
     home.docket(&home.args("submit", "submitted")?).await?.ok()?;
     home.opens_gate("submitted").await.with_context(|| up.tail())?;
     until("the end of what was submitted", async || {
@@ -232,11 +256,9 @@ async fn up_joins_a_run_and_a_run_joins_up() -> Result<()> {
     home.opens_gate("two").await?;
     ends_well(&mut second).await?;
     home.was_undisturbed("two").await?;
-    // The owner ends, and `docket up` serves the home.
+    // The run that served the home at first comes to its end.
     home.opens_gate("one").await?;
     ends_well(&mut first).await?;
-    let said: Value = serde_json::from_str(&up.line().await?)?;
-    ensure!(said["served_by"].is_null() && said["pid"] == up.pid(), "{said}");
     let mut third = home.run("three")?;
     third.shows("`docket up` (process").await?;
     home.reaches_gate("three").await?;
@@ -249,6 +271,97 @@ async fn up_joins_a_run_and_a_run_joins_up() -> Result<()> {
     for name in ["one", "three"] {
         home.was_undisturbed(name).await?;
     }
+    Ok(())
+}
+
+/// An address that nobody listens at.
+fn free_address() -> Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_listens_where_it_is_told_to_while_runs_go_on() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut runs = Vec::new();
+    for name in ["one", "two"] {
+        runs.push((name, home.run(name)?));
+        home.reaches_gate(name).await?;
+    }
+    let first = home.owner_after(0).await?;
+    ensure!(runs[0].1.pid()? == first, "the first one owns the home");
+    // An address that another program has is refused, and the run is left alone.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let refused = home.docket(&["up", "--listen", &taken.local_addr()?.to_string()]).await?;
+    ensure!(refused.code() == Some(1) && refused.stderr.contains("is in use"), "{refused:?}");
+    ensure!(home.owner_after(0).await? == first, "the run still serves");
+
+    let listen = free_address()?;
+    let (mut up, said) = home.up_at(&listen).await?;
+    ensure!(said["address"] == format!("http://{listen}") && said["pid"] == up.pid(), "{said}");
+    home.answers_at(&listen).await.with_context(|| up.tail())?;
+    // It is killed: a run serves until it comes back, and then it listens there again.
+    up.kill().await?;
+    let next = home.owner_after(up.pid()).await?;
+    ensure!(runs.iter().any(|(_, run)| run.pid().ok() == Some(next)), "one of the runs owns it: {next}");
+    home.docket(&home.args("submit", "submitted")?).await?.ok()?;
+    let (mut up, said) = home.up_at(&listen).await?;
+    ensure!(said["address"] == format!("http://{listen}"), "{said}");
+    home.answers_at(&listen).await.with_context(|| up.tail())?;
+    home.opens_gate("submitted").await.with_context(|| up.tail())?;
+    until("the end of what was submitted", async || {
+        home.row("submitted").await.ok().filter(|row| row["state"] == "completed")
+    })
+    .await?;
+    for (name, run) in &mut runs {
+        home.opens_gate(name).await?;
+        ends_well(run).await?;
+    }
+    for (name, _) in &runs {
+        home.was_undisturbed(name).await?;
+    }
+    send(up.pid(), Signal::SIGTERM);
+    ensure!(up.wait().await?.success(), "{}", up.tail());
+    Ok(())
+}
+
+/// A `docket up` that is stopped when it was handed the home does not leave the home unserved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_serves_again_where_up_does_not_take_the_home() -> Result<()> {
+    let _room = room().await;
+    let home = SharedHome::new()?;
+    let mut first = home.run("one")?;
+    home.reaches_gate("one").await?;
+    let owner = first.pid()?;
+    let before = home.announced().context("an owner")?;
+    // The run cannot answer, so the request stands; then its sender cannot take what it is given.
+    send(owner, Signal::SIGSTOP);
+    let mut up = tokio::process::Command::new(docket_tests::system::docket());
+    up.args(["up", "-v", "--listen", "127.0.0.1:0"]).env("DOCKET_HOME", home.path()).kill_on_drop(true);
+    let mut up = up.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn()?;
+    let pid = up.id().context("it runs")?.cast_signed();
+    seen("a request for the home", || {
+        let text = std::fs::read_to_string(home.path().join("up.lock")).ok()?;
+        text.contains("number").then_some(())
+    })
+    .await?;
+    send(pid, Signal::SIGSTOP);
+    send(owner, Signal::SIGCONT);
+    seen("the run, which serves again elsewhere", || {
+        let owner = home.announced()?;
+        (owner["pid"] == before["pid"] && owner["address"] != before["address"]).then_some(())
+    })
+    .await
+    .with_context(|| first.all())?;
+    home.row("one").await?;
+    // Once it goes on, it gets the home after all.
+    send(pid, Signal::SIGCONT);
+    ensure!(home.owner_after(owner).await? == pid);
+    home.opens_gate("one").await?;
+    ends_well(&mut first).await?;
+    home.was_undisturbed("one").await?;
+    send(pid, Signal::SIGTERM);
+    ensure!(up.wait().await?.success());
     Ok(())
 }
 

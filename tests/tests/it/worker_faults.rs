@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::{QueueName, TaskId},
     message::ModelRef,
+    run::RunEvent,
     task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState, WORKER_FAULTS_MAX},
     wire::{SubmitRequest, WhyKind},
 };
@@ -15,7 +16,10 @@ use docket_tests::{
     pg_cluster::Cluster,
     system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, fresh_database, room, until},
 };
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::{
+    bootstrap::{FailWhen, FailWhom, Failpoint},
+    model::{Provider, ScriptedModel},
+};
 use tempfile::TempDir;
 
 const SCRIPT: &str = r#"
@@ -318,6 +322,65 @@ async fn tasks_whose_model_no_worker_may_ask_end_up_with_a_person() -> Result<()
     for worker in workers {
         worker.drain().await?;
     }
+    stage.coordinator.end_and_check().await
+}
+
+/// A runner that only the first worker has. That worker dies after it ran the base check, and a second one takes the run
+/// over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_whose_runner_only_another_worker_has_is_not_held_against_the_run() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Patient).await?;
+    let settings = "[tests]\ncommand = \"house-runner --all\"\n";
+    let sample = Sample::new(&[("keep.txt", "kept\n"), ("docket.toml", settings)])?;
+    let (template, spec) =
+        sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let spec = TaskSpec { model: server.model(Provider::OpenAi, "x"), queue: QueueName::default(), ..spec };
+    let stage = Stage { coordinator, spec, _sample: sample };
+
+    let tools = Tools::new()?;
+    let runner = tools.0.path().join("bin/house-runner");
+    std::fs::write(&runner, "#!/bin/sh\necho all is well\n")?;
+    std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755))?;
+    let path = std::env::var("PATH")?;
+    let mut options = WorkerOptions { settings: String::new(), base_checks: true, ..tools.options(1) };
+    options.env.push(("PATH".to_owned(), format!("{}:{path}", tools.0.path().join("bin").display())));
+    // The first answer's append.
+    let dies = Failpoint { seq: 4, when: FailWhen::After, epoch: 1, whom: FailWhom::Supervisor };
+    options.failpoints = vec![dies];
+    let mut first = Worker::start(&stage.coordinator, &options).await?;
+    let task = stage.submit(&stage.spec, 1).await?[0];
+    first.process().wait().await?;
+    let second =
+        Worker::start(&stage.coordinator, &WorkerOptions { base_checks: true, ..WorkerOptions::default() })
+            .await?;
+    stage.is_kept_by_fault(task, &["check `tests`", "house-runner is not there"], &second).await?;
+    let record = stage.coordinator.client().task(task).await?.task;
+    ensure!(record.failures == 0 && record.crashes <= 1 && !record.state.is_ended(), "{record:?}");
+    // The worker that has the runner comes back.
+    first.restart().await?;
+    let record = stage.coordinator.ended(task).await.with_context(|| first.tail())?.task;
+    let is_clean = record.failures == 0 && record.runs == 1 && record.unverified.is_none();
+    ensure!(record.state == TaskState::Completed && is_clean, "{record:?}\n{}", second.tail());
+
+    let history = stage.coordinator.history(record.last_run.context("a run")?).await?;
+    history.verify(stage.coordinator.client()).await?;
+    let recovered = history.events.iter().position(|event| matches!(event, RunEvent::RunRecovered(_)));
+    let checked = history.events.iter().position(
+        |event| matches!(event, RunEvent::BaseChecked(base) if base.passed && base.gate.name == "tests"),
+    );
+    ensure!(checked.is_some() && checked < recovered, "{}", history.kinds());
+    ensure!(history.count("GateFinished") == 1, "{}", history.kinds());
+    // The model never heard of it.
+    let asked = server.requests();
+    let bodies = asked.iter().map(|request| String::from_utf8_lossy(&request.body).into_owned());
+    let told: Vec<String> =
+        bodies.filter(|body| body.contains("final check") && body.contains("failed")).collect();
+    ensure!(told.is_empty() && history.count("ModelAnswered") == 2, "{told:#?}\n{}", history.kinds());
+    first.drain().await?;
+    second.drain().await?;
     stage.coordinator.end_and_check().await
 }
 

@@ -106,9 +106,18 @@ async fn run(bench: &Workbench, state: &RunState, gates: Vec<GateSpec>) -> Vec<B
     done
 }
 
-/// Named after all that the result depends on, as far as a log says it.
+/// Named after all that the result depends on, as far as it is known here. A worker that was started with another `PATH`
+/// may lack what an earlier one had.
 fn kept_at(cache: &Path, tree: TreeHash, gates: &[GateSpec], pins: &RunStarted, spec: &TaskSpec) -> PathBuf {
-    let on = serde_json::json!([tree, gates, spec.setup, pins.sandbox.backend, env!("CARGO_PKG_VERSION")]);
+    let programs = std::env::var_os("PATH").unwrap_or_default();
+    let on = serde_json::json!([
+        tree,
+        gates,
+        spec.setup,
+        pins.sandbox.backend,
+        env!("CARGO_PKG_VERSION"),
+        programs.to_string_lossy()
+    ]);
     cache.join("base-checks").join(format!("{}.json", blake3::hash(on.to_string().as_bytes())))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Called by the workbench. What is found out here is recorded with the result, and decides nothing unrecorded.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use docket_schema::{
     content::WorkPath,
@@ -109,13 +109,24 @@ async fn of_tests(bench: &Workbench, state: &RunState, open: &GateRequested, out
     if let Some(why) = &mut outcome.facts.not_run {
         let is_same = |gate: &GateSpec| gate.name == open.gate.name && gate.command == open.gate.command;
         let was_pinned = state.pins.as_ref().is_some_and(|pins| pins.gates.iter().any(is_same));
-        why.by_run = !was_pinned || changes_testing(state);
+        why.by_run = !was_pinned || changes_testing(state) || lacks_own_file(state, why);
     }
 }
 
 /// Whether the run changed files that say how the project is tested.
 fn changes_testing(state: &RunState) -> bool {
     state.overlay.keys().any(tools::says_how_to_test)
+}
+
+/// Whether what is missing is a file of the project that the run changed or took away.
+fn lacks_own_file(state: &RunState, why: &NotRun) -> bool {
+    let Some(missing) = why.missing.as_deref().map(Path::new) else { return false };
+    let missing = missing.strip_prefix(".").unwrap_or(missing);
+    state.overlay.keys().any(|path| {
+        let path = path.to_string();
+        // Where a command ran in a folder of its own, a part of the path is named; an interpreter names all of it.
+        Path::new(&path).ends_with(missing) || missing.ends_with(&path)
+    })
 }
 
 /// Files whose tests the run took out. One that lies elsewhere now, under its name, is still there.
@@ -221,6 +232,27 @@ mod tests {
             let outcome = ToolOutcome { facts, ..ToolOutcome::default() };
             assert_eq!(passed(&linter, &outcome), passes, "{exit}");
         }
+    }
+
+    #[test]
+    fn a_program_of_the_project_that_the_run_changed_is_missing_by_its_doing() {
+        let mut state = RunState::default();
+        state.overlay.insert(WorkPath::new("tools/check").expect("legal"), None);
+        for (missing, is_own) in [
+            ("tools/check", true),
+            ("./tools/check", true),
+            // In a folder of its own, and as an interpreter names it.
+            ("./check", true),
+            ("/workspace/tools/check", true),
+            ("pytest", false),
+            ("heck", false),
+            ("other/check", false),
+        ] {
+            let why = NotRun::lacking(NotRunCause::ProgramMissing, missing);
+            assert_eq!(lacks_own_file(&state, &why), is_own, "{missing}");
+        }
+        let unnamed = NotRun::because(NotRunCause::ProgramMissing, "a program cannot be executed");
+        assert!(!lacks_own_file(&state, &unnamed));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{error::Error, fs::OpenOptions, os::unix::fs::FileExt as _, path::Path}
 use docket_schema::{
     ids::TaskId,
     message::ModelRef,
-    run::{ModelFailed, Purpose, RunEvent, RunState},
+    run::{CheckResult, GateFinished, ModelFailed, Purpose, RunEvent, RunState},
     task::Flow,
     tool::{NotRun, NotRunCause},
     wire::{FaultKind, FaultScope, WorkerFault},
@@ -173,29 +173,45 @@ fn fault_of_refusal(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFaul
     Some(WorkerFault::new(kind, scope, &message))
 }
 
-/// The fault of this worker that kept a final check from running, if one did: its sandbox does not start.
+/// The fault of this worker that kept a final check from running, if one did: its sandbox does not start, or it lacks
+/// what the worker had that ran the check before the run began to work.
 pub(super) fn fault_of_checks(state: &RunState, results: &Outgoing) -> Option<WorkerFault> {
     let task = state.pins.as_ref()?.task;
-    let why = sandbox_that_failed(results)?;
+    let found = finished_checks(results).find_map(|check| {
+        sandbox_that_failed(check)
+            .map(|why| (FaultKind::Sandbox, why.reason.clone()))
+            .or_else(|| Some((FaultKind::Toolchain, lacking_here(state, check)?)))
+    });
+    let (kind, message) = found?;
     // Other tasks meet it by themselves, should it concern them: what a task runs must not take a worker out of service.
-    Some(WorkerFault::new(FaultKind::Sandbox, FaultScope::Task(task), &why.reason))
+    Some(WorkerFault::new(kind, FaultScope::Task(task), &message))
 }
 
-fn sandbox_that_failed(results: &Outgoing) -> Option<&NotRun> {
-    results.events().iter().find_map(|(_, event)| {
-        let RunEvent::GateFinished(finished) = event else { return None };
-        finished.facts.not_run.as_ref().filter(|why| why.cause == NotRunCause::Sandbox)
-    })
+fn finished_checks(results: &Outgoing) -> impl Iterator<Item = &GateFinished> {
+    let finished =
+        |event| if let &RunEvent::GateFinished(ref finished) = event { Some(finished) } else { None };
+    results.events().iter().filter_map(move |(_, event)| finished(event))
+}
+
+fn sandbox_that_failed(check: &GateFinished) -> Option<&NotRun> {
+    check.facts.not_run.as_ref().filter(|why| why.cause == NotRunCause::Sandbox)
+}
+
+/// What this worker lacks for a check that ran elsewhere, in words.
+fn lacking_here(state: &RunState, check: &GateFinished) -> Option<String> {
+    let name = &state.open_gates.iter().find(|open| open.call == check.call)?.gate.name;
+    let end = CheckResult::from_facts(check.passed, &check.facts);
+    let why = state.known_failures.lacking_here(name, &end)?;
+    Some(format!(
+        "the check `{name}` ran on another worker before this run's work and cannot run here: {}; install it where this \
+         worker runs, or add its folder to the worker's PATH",
+        why.reason
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::{
-        ids::Turn,
-        message::CallId,
-        run::{GateFinished, GateStep},
-        tool::ToolFacts,
-    };
+    use docket_schema::{ids::Turn, message::CallId, run::GateStep, tool::ToolFacts};
 
     use super::*;
     use crate::workspace::MaterializeError;
@@ -230,20 +246,14 @@ mod tests {
 
     #[test]
     fn checks_that_the_sandbox_did_not_start_are_the_workers_fault_and_no_others() {
-        let finished = |cause: NotRunCause| {
-            let not_run = Some(NotRun::because(cause, "why"));
-            let mut out = Outgoing::default();
-            let event = GateFinished {
-                call: CallId::gate(Turn(1), 0),
-                step: GateStep::Check,
-                passed: false,
-                content: String::new().into(),
-                full: None,
-                facts: ToolFacts { not_run, ..ToolFacts::default() },
-                duration_ms: 1,
-            };
-            out.push(Turn(1), event);
-            out
+        let finished = |cause: NotRunCause| GateFinished {
+            call: CallId::gate(Turn(1), 0),
+            step: GateStep::Check,
+            passed: false,
+            content: String::new().into(),
+            full: None,
+            facts: ToolFacts { not_run: Some(NotRun::because(cause, "why")), ..ToolFacts::default() },
+            duration_ms: 1,
         };
         for cause in NotRunCause::ALL {
             let is_fault = sandbox_that_failed(&finished(cause)).is_some();

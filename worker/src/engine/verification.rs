@@ -9,8 +9,8 @@ use docket_schema::{
     content::{Content, WorkPath},
     message::CallId,
     run::{
-        BlockedWhy, CheckResult, FailureKind, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted,
-        RunState, UndecidedCheck, Unverified, UnverifiedPolicy,
+        BlockedWhy, FailureKind, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState,
+        UndecidedCheck, Unverified, UnverifiedPolicy,
     },
     snapshot::EntryKind,
 };
@@ -147,9 +147,10 @@ pub(crate) fn unverified(run: &RunState, pins: &RunStarted) -> Option<Unverified
         let reason = |check: &UndecidedCheck| {
             let (name, why) = (&check.gate.name, &check.why);
             let part = if why.partly { "a part of the" } else { "the" };
-            let before = match run.known_failures.at_start(name).and_then(CheckResult::not_run) {
-                Some(_) => ", nor did it before the work",
-                None => "",
+            let before = match run.known_failures.base(name) {
+                Some(base) if base.result.not_run().is_some() => ", nor did it before the work",
+                Some(base) if !base.same_worker => ", though it ran on another worker before the work",
+                Some(_) | None => "",
             };
             format!("{part} final check `{name}` did not run: {}{before}", why.reason)
         };

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    handover::HandoverRequest,
 };
 
 /// Bits of a folder's mode that let others put files of theirs into it.
@@ -250,7 +251,7 @@ impl Home {
     pub(crate) fn lock_up(&self) -> Outcome<Option<Lock>> {
         let until = Instant::now() + LINGER;
         loop {
-            let lock = self.try_lock_in(open_lock_file(&self.path.join("up.lock"))?)?;
+            let lock = self.try_lock_in(open_lock_file(&self.up_lock_path())?)?;
             if lock.is_some() || Instant::now() >= until {
                 return Ok(lock);
             }
@@ -276,21 +277,38 @@ impl Home {
 
     /// Who owns the home, without touching the lock.
     pub(crate) fn ownership(&self) -> Outcome<Ownership> {
-        let mut file = self.lock_file()?;
+        Ok(match self.said_under_lock(self.lock_file()?)? {
+            None => Ownership::Free,
+            Some(text) => serde_json::from_str(&text).map_or(Ownership::Starting, Ownership::Owned),
+        })
+    }
+
+    /// The request of this home's `docket up` to serve it, if there is one.
+    pub(crate) fn handover_request(&self) -> Outcome<Option<HandoverRequest>> {
+        let said = self.said_under_lock(open_lock_file(&self.up_lock_path())?)?;
+        Ok(said.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// What the holder of a lock says in its file; `None` where nobody holds it.
+    fn said_under_lock(&self, mut file: File) -> Outcome<Option<String>> {
         let mut asked = whole_file(libc::F_WRLCK);
         fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked))
             .fail_with(Exit::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
         if i32::from(asked.l_type) == libc::F_UNLCK {
-            return Ok(Ownership::Free);
+            return Ok(None);
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        Ok(serde_json::from_str(&text).map_or(Ownership::Starting, Ownership::Owned))
+        Ok(Some(text))
     }
 
     /// The file whose lock makes a process the owner, and where the owner announces itself.
     pub(crate) fn lock_path(&self) -> PathBuf {
         self.path.join("docket.lock")
+    }
+
+    fn up_lock_path(&self) -> PathBuf {
+        self.path.join("up.lock")
     }
 
     fn lock_file(&self) -> Outcome<File> {
@@ -332,12 +350,21 @@ impl Lock {
         store: Option<String>,
     ) -> Outcome<()> {
         let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION").to_owned());
-        let owner = Owner { pid, version, address, command, store };
-        let text = serde_json::to_vec(&owner).expect("no map in it");
+        self.say(&Owner { pid, version, address, command, store })
+    }
+
+    /// Says something in the lock's file, in place of what was said before.
+    pub(crate) fn say(&mut self, what: &impl Serialize) -> Outcome<()> {
+        let text = serde_json::to_vec(what).expect("no map in it");
         self.file.rewind()?;
         self.file.write_all(&text)?;
         self.file.set_len(text.len() as u64)?;
         Ok(())
+    }
+
+    /// Says nothing any more.
+    pub(crate) fn unsay(&mut self) -> std::io::Result<()> {
+        self.file.set_len(0)
     }
 }
 

@@ -61,6 +61,31 @@ impl Listening {
             notices: Notices::Shown,
         }
     }
+
+    /// Checks that it could be listened so now.
+    pub(crate) async fn check(&self) -> Outcome<()> {
+        match server::check_listen(bind_of(&self.at)?, self.exposure, self.tls.as_ref()).await {
+            Ok(()) => Ok(()),
+            Err(error) => cannot_serve(error),
+        }
+    }
+}
+
+fn bind_of(at: &str) -> Outcome<SocketAddr> {
+    at.parse().fail_with(Exit::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))
+}
+
+fn cannot_serve<T>(error: ServeError) -> Outcome<T> {
+    let exit = match error {
+        ServeError::NotLoopback(_) | ServeError::Times { .. } => Exit::Usage,
+        ServeError::PortInUse(_)
+        | ServeError::Bind { .. }
+        | ServeError::Store(_)
+        | ServeError::Tokens(_)
+        | ServeError::Notifications(_)
+        | ServeError::Limits(_) => Exit::Failed,
+    };
+    Err(error).fail_as(exit)
 }
 
 /// A coordinator in this process, and the store under it.
@@ -74,9 +99,7 @@ impl Local {
     /// Opens the store and serves it.
     pub(crate) async fn start(cx: &Context, listening: Listening) -> Outcome<Self> {
         let Listening { at, exposure, tls, answers_lost, archive_dies, retention, notices } = listening;
-        let bind: SocketAddr = at
-            .parse()
-            .fail_with(Exit::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))?;
+        let bind = bind_of(&at)?;
         let settings = &cx.config.server;
         let token = cx.home.token()?;
         let targets = Targets::new(cx, notices)?;
@@ -114,16 +137,7 @@ impl Local {
             Ok(running) => running,
             Err(error) => {
                 store.close().await;
-                let exit = match error {
-                    ServeError::NotLoopback(_) | ServeError::Times { .. } => Exit::Usage,
-                    ServeError::PortInUse(_)
-                    | ServeError::Bind { .. }
-                    | ServeError::Store(_)
-                    | ServeError::Tokens(_)
-                    | ServeError::Notifications(_)
-                    | ServeError::Limits(_) => Exit::Failed,
-                };
-                return Err(error).fail_as(exit);
+                return cannot_serve(error);
             }
         };
         let address = running.url();

@@ -46,6 +46,7 @@ mod fixture;
 mod follow;
 mod fork;
 mod gc;
+mod handover;
 mod home;
 mod home_member;
 mod import;

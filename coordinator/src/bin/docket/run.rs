@@ -24,8 +24,8 @@ use crate::{
     display::{self, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    home::OwnerCommand,
-    home_member::{HomeMember, MemberRole},
+    handover::Yielding,
+    home_member::{HomeMember, MemberKind, MemberRole},
     logging, ps,
     serve::{self, ServerArgs},
     show,
@@ -52,8 +52,8 @@ terminal only, for `| git apply` would take it for done; `docket diff` shows it.
 Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home.
 `docket up` also continues the task of a run that was killed.
 
-Any number of runs share a home, also with a `docket up`: one of the processes serves it, and
-another takes over when that one ends. A model's provider that does not answer is waited for.
+Any number of runs share a home, also with a `docket up`: one of the processes serves it, the
+`docket up` where there is one, and another takes over when that one ends. A model's provider that does not answer is waited for.
 Where a coordinator elsewhere is named (--url), its workers do it: Ctrl-C ends the watching only,
 and says how to look again.
 
@@ -123,7 +123,8 @@ async fn run_in_home(mut cx: Context, order: RunOrder<'_>) -> Outcome {
     cx.config.queues = vec![QueueName::of_one(order.id)];
     // Who names the server is who owns this worker, and no other task comes to its queue.
     cx.config.base_urls.extend(order.args.base_url.clone());
-    let member = HomeMember::join(&cx, ServerArgs::default(), OwnerCommand::Run).await?;
+    let kind = MemberKind::Run(Yielding::default());
+    let member = HomeMember::join(&cx, ServerArgs::default(), kind).await?;
     if let MemberRole::Joined(owner) = &*member.role().borrow() {
         let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
         display::note(&format!(

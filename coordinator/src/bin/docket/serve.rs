@@ -99,21 +99,7 @@ impl Served {
         mut lock: Lock,
     ) -> Outcome<Self> {
         docket_coordinator::server::raise_descriptors();
-        let server = &cx.config.server;
-        let tls = match (&server.tls_cert, &server.tls_key) {
-            (Some(cert), Some(key)) => Some(TlsIdentity::read(cert, key).fail_as(Exit::Usage)?),
-            _ => None,
-        };
-        let listening = Listening {
-            at: server.listen.clone(),
-            exposure: if args.insecure { Exposure::Open } else { Exposure::Loopback },
-            tls,
-            answers_lost: args.answers_lost.clone(),
-            archive_dies: args.archive_dies,
-            retention: cx.config.archive.retention.clone(),
-            notices: Notices::Told,
-        };
-        let local = Local::start(cx, listening).await?;
+        let local = Local::start(cx, listening(cx, args)?).await?;
         cx.home.tell_if_open_to_others()?;
         lock.announce_service(local.address().to_owned(), command, store_mark(cx))?;
         Ok(Self { local, lock })
@@ -134,6 +120,29 @@ impl Served {
         self.local.stop().await;
         drop(self.lock);
     }
+}
+
+/// How a coordinator is reached whose settings have the flags laid over them.
+fn listening(cx: &Context, args: &ServerArgs) -> Outcome<Listening> {
+    let server = &cx.config.server;
+    let tls = match (&server.tls_cert, &server.tls_key) {
+        (Some(cert), Some(key)) => Some(TlsIdentity::read(cert, key).fail_as(Exit::Usage)?),
+        _ => None,
+    };
+    Ok(Listening {
+        at: server.listen.clone(),
+        exposure: if args.insecure { Exposure::Open } else { Exposure::Loopback },
+        tls,
+        answers_lost: args.answers_lost.clone(),
+        archive_dies: args.archive_dies,
+        retention: cx.config.archive.retention.clone(),
+        notices: Notices::Told,
+    })
+}
+
+/// Checks that this process could listen where it is told to. The settings must have the flags laid over them.
+pub(crate) async fn check_listen(cx: &Context, args: &ServerArgs) -> Outcome<()> {
+    listening(cx, args)?.check().await
 }
 
 /// Starts to serve, which may wait for a database; `None` where a signal ends it before it serves.

@@ -7,8 +7,9 @@ use crate::{
     context::Context,
     deliverer, display,
     fail::{Exit, Failure, Outcome},
-    home::{Lock, OwnerCommand, Ownership},
-    home_member::{HomeMember, MemberRole},
+    handover::UpClaim,
+    home::{OwnerCommand, Ownership},
+    home_member::{HomeMember, MemberKind, MemberRole},
     logging,
     serve::{self, ServerArgs},
     signals::Stop,
@@ -22,9 +23,9 @@ use crate::{
     after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
 given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
 
-Any number of `docket run` and one `docket up` share a home. While a `docket run` serves the home,
-this works for it, and serves the home itself once that one has ended. It also continues the task
-of a `docket run` that was stopped or killed.
+Any number of `docket run` and one `docket up` share a home. A `docket run` that serves the home hands
+that over to this, which then listens where it is told to, and continues as it was. This also
+continues the task of a `docket run` that was stopped or killed.
 
 Examples:
   docket up
@@ -43,10 +44,10 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose)?;
     let stop = Stop::listen()?;
     args.worker.lay_over(&mut cx.config);
-    let _only_one = claim_up(&cx)?;
+    let claim = claim_up(&cx)?;
     // It may wait for a database.
     let member = tokio::select! {
-        member = Box::pin(HomeMember::join(&cx, args.server, OwnerCommand::Up)) => member?,
+        member = Box::pin(HomeMember::join(&cx, args.server, MemberKind::Up(claim))) => member?,
         () = stop.drain.cancelled() => {
             display::note(serve::STOPPED_EARLY);
             return Ok(Exit::Ok);
@@ -90,9 +91,9 @@ async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, s
 }
 
 /// Claims to be the one `docket up` of the home.
-fn claim_up(cx: &Context) -> Outcome<Lock> {
+fn claim_up(cx: &Context) -> Outcome<UpClaim> {
     if let Some(lock) = cx.home.lock_up()? {
-        return Ok(lock);
+        return Ok(UpClaim::new(lock));
     }
     match cx.home.ownership()? {
         Ownership::Owned(owner) if owner.command == Some(OwnerCommand::Up) => {
