@@ -61,6 +61,11 @@ async fn numbers_out_of_their_range_are_refused_at_every_entrance() {
         (with(&|task| task.priority = 1001), "priority", "within -1000 and 1000"),
         (with(&|task| task.attempts_max = 101), "attempts_max", "within 1 and 100"),
         (with(&|task| task.backoff.max_ms = u64::MAX), "backoff.max_ms", "30 days"),
+        (
+            with(&|task| task.backoff = Backoff { base_ms: 2, max_ms: 1 }),
+            "backoff.base_ms",
+            "`backoff.max_ms`",
+        ),
         (with(&|task| task.settings.turns_max = Some(0)), "settings.turns_max", "within 1 and 1000"),
         (with(&|task| task.settings.time_max_ms = Some(u64::MAX)), "settings.time_max_ms", "366 days"),
     ] {

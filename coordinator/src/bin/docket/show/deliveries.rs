@@ -41,7 +41,7 @@ pub(super) fn say(cx: &Context, task: &TaskRecord, found: &Deliveries) {
         pair(cx, "push", &text);
     }
     if let Some(blocked) = found.blocked.as_ref().filter(|_| !task.is_undelivered()) {
-        pair(cx, "not done", &blocked.message);
+        pair(cx, "not done", &display::in_one_line(&blocked.message));
     }
     if let Some(hook) = found.hook() {
         let exit = hook.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
