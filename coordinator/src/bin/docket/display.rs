@@ -537,6 +537,12 @@ mod tests {
     }
 
     #[test]
+    fn one_is_no_plural() {
+        let said = [0, 1, 2].map(|count| counted(count, "path", "paths"));
+        assert_eq!(said, ["0 paths", "1 path", "2 paths"]);
+    }
+
+    #[test]
     fn an_excerpt_says_what_it_leaves_out() {
         assert_eq!(excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more line\n");
         assert_eq!(excerpt("", 2, "  ", 80), "");

@@ -313,7 +313,7 @@ async fn summary(
     display::note(&line(&format!(
         "{}{message}: {}{took}, {} changed, cost {}",
         ps::word(task),
-        display::counted(u64::from(state.turn), "turn", "turns"),
+        display::counted(u64::from(state.turn.0), "turn", "turns"),
         display::counted(state.overlay.len() as u64, "path", "paths"),
         money(state.totals.cost_nusd)
     )));

@@ -234,7 +234,7 @@ fn counted(task: &TaskRecord) -> String {
         1 => ", 1 fault of a worker".to_owned(),
         faults => format!(", {faults} faults of workers in a row"),
     };
-    let leases = display::counted(task.epoch.0.into(), "lease", "leases");
+    let leases = display::counted(task.epoch.0, "lease", "leases");
     let failures = display::counted(task.failures.into(), "failure", "failures");
     let crashes = display::counted(task.crashes.into(), "crash", "crashes");
     format!("{leases}, {failures}, {crashes}{faults}")

@@ -5,7 +5,7 @@ use docket_worker::client::Client;
 use serde_json::{Value, json};
 
 use super::pair;
-use crate::{context::Context, delivery, fail::Outcome};
+use crate::{context::Context, delivery, display, fail::Outcome};
 
 /// For programs.
 pub(super) async fn row(client: &Client, task: &TaskRecord) -> Outcome<Value> {
