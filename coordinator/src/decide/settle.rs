@@ -127,16 +127,14 @@ fn asked(events: &[NewEvent]) -> Option<RunBlocked> {
 fn unverified_question(asked: &RunBlocked) -> Option<String> {
     let Content::Text(text) = &asked.question else { return None };
     let line = text.lines().next().filter(|_| asked.why == BlockedWhy::Unverified)?;
-    Some(line.chars().take(ASKED_CHARS_MAX).collect())
+    Some(shortened(line))
 }
 
 /// Why a run that ended well is unverified.
 fn unverified(events: &[NewEvent]) -> Option<String> {
     let last = events.last()?;
     match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
-        Ok(RunEvent::RunEnded(ended)) => {
-            ended.unverified.map(|why| why.reason.chars().take(ASKED_CHARS_MAX).collect())
-        }
+        Ok(RunEvent::RunEnded(ended)) => ended.unverified.map(|why| shortened(&why.reason)),
         Ok(_) | Err(_) => None,
     }
 }
@@ -144,8 +142,16 @@ fn unverified(events: &[NewEvent]) -> Option<String> {
 /// What is asked of a person, in short; the whole words stand in the run's log.
 fn in_short(question: &Content) -> Option<String> {
     match question {
-        Content::Text(text) => Some(text.chars().take(ASKED_CHARS_MAX).collect()),
+        Content::Text(text) => Some(shortened(text)),
         Content::B64(_) | Content::Blob(_) => None,
+    }
+}
+
+/// The text; where it is too long its beginning, with a sign that there is more.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(ASKED_CHARS_MAX) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(ASKED_CHARS_MAX - 1).chain(['…']).collect(),
     }
 }
 

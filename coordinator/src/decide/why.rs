@@ -121,6 +121,8 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
     if !matches!(kind, WhyKind::Dependencies | WhyKind::KeyFull) {
         tasks.clear();
     }
+    // A question, or what a program said, may have several lines.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     WhyView { task: record.id, state: record.state, kind, text, tasks }
 }
 

@@ -27,6 +27,9 @@ use crate::{
     store::{CommandBlobs, NewBlob},
 };
 
+/// Characters of a wrong answer that are told.
+const TOLD_CHARS_MAX: usize = 80;
+
 /// Events that are read at once, from the end of a run's stream back, in search of its question.
 const WINDOW_EVENTS: u32 = 64;
 
@@ -39,6 +42,11 @@ pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
     }
     let text = api.redactor.text(text.trim()).into_owned();
     let asked = asked_run(&api, id).await?;
+    if asked.is_some() && text.is_empty() {
+        let detail =
+            "`text` must not be empty: the run asks something; give an answer, as `docket answer ID TEXT`";
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
+    }
     if let Some(asked) = asked
         && let Some(RunBlocked { about: Some(_), .. }) = question(&api, asked.run).await?
     {
@@ -85,8 +93,8 @@ fn check_permission(text: &str) -> Result<(), Refusal> {
     let wrong = |detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
     if PermissionAnswer::parse(text).is_none() {
         return wrong(format!(
-            "the run asks whether a call may run, and `text` is not an answer to that; answer {}. The question stays \
-             open",
+            "the run asks whether a call may run, and `{}` is not an answer to that; answer {}. The question stays open",
+            text.chars().take(TOLD_CHARS_MAX).collect::<String>(),
             PermissionAnswer::ACCEPTED
         ));
     }

@@ -11,10 +11,7 @@ use crate::decide::Rejection;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be reached, or gave up: the same call may succeed later.
-    #[error(
-        "the {backend} store is unavailable while {doing}{}; docket tries again by itself once it is back",
-        format_database_answer(source)
-    )]
+    #[error("the {backend} store is unavailable while {doing}{}", format_database_answer(source))]
     Unavailable {
         /// `sqlite` or `postgres`.
         backend: &'static str,

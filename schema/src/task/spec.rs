@@ -6,6 +6,7 @@ use url::Url;
 
 use super::conditions::Conditions;
 use super::delivery::Delivery;
+use super::priority::{PRIORITY_MAX, read_priority};
 use super::role::{RoleAsked, check_roles};
 use crate::{
     content::{BlobRef, WorkPath},
@@ -37,8 +38,6 @@ pub const REQUIRES_MAX: usize = 1000;
 pub const PACK_PARTS_MAX: usize = 10_000;
 /// Most submodules of a base.
 pub const SUBMODULES_MAX: usize = 10_000;
-/// Priorities lie within ± this.
-pub const PRIORITY_MAX: i16 = 1000;
 /// Most runs of a task that may fail.
 pub const ATTEMPTS_MAX: u32 = 100;
 /// Most turns of a run that a task or a worker's settings may allow.
@@ -63,7 +62,8 @@ pub struct TaskSpec {
     #[serde(default)]
     pub queue: QueueName,
     /// Higher goes first; within ± [`PRIORITY_MAX`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_priority")]
+    #[schemars(range(min = -1000, max = 1000))]
     pub priority: i16,
     /// Not before this instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,6 +214,9 @@ impl TaskSpec {
         }
         if self.backoff.max_ms > BACKOFF_MS_MAX {
             return fail("backoff.max_ms", "at most 2592000000 (30 days)");
+        }
+        if self.backoff.base_ms > self.backoff.max_ms {
+            return fail("backoff.base_ms", "at most `backoff.max_ms`");
         }
         Ok(())
     }

@@ -46,7 +46,11 @@ pub enum BulkAct {
     /// Paused ones go on.
     Unpause,
     /// They get another priority, within ± [`PRIORITY_MAX`](crate::task::PRIORITY_MAX).
-    Reprioritize(i16),
+    Reprioritize(
+        #[serde(deserialize_with = "crate::task::read_priority")]
+        #[schemars(range(min = -1000, max = 1000))]
+        i16,
+    ),
 }
 
 /// A page of what was done.

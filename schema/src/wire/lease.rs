@@ -62,6 +62,16 @@ pub struct Room {
     pub full: Option<String>,
 }
 
+impl Room {
+    /// What is said where all of so many slots are taken.
+    pub fn taken(slots: u32) -> String {
+        match slots {
+            1 => "its one slot is taken".to_owned(),
+            slots => format!("its {slots} slots are taken"),
+        }
+    }
+}
+
 /// The [`Room::full`] of a worker that takes no more and ends.
 pub const ROOM_DRAINS: &str = "it drains";
 

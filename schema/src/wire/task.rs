@@ -261,8 +261,7 @@ impl WorkerView {
         // What it said last may be older than what it got since.
         let taken = || match room.slots {
             slots if self.held < slots => None,
-            1 => Some("its one slot is taken".to_owned()),
-            slots => Some(format!("its {slots} slots are taken")),
+            slots => Some(Room::taken(slots)),
         };
         room.full.clone().or_else(taken)
     }

@@ -145,6 +145,39 @@ async fn faults_that_can_be_known_are_reported_before_the_first_request() -> Res
     Box::pin(faults_are_reported_before_the_first_request(&fresh_database(&cluster).await?)).await
 }
 
+/// A repository that cannot be a task's base is bad input, as a bad branch is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_that_cannot_be_a_base_is_the_command_lines_fault() -> Result<()> {
+    let _room = room().await;
+    let mut house = House::new(&Place::Home).await?;
+    house.env.push(("OPENAI_API_KEY", ModelServer::KEY.to_owned()));
+    let (outside, empty) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    house.git_at(empty.path(), &["init", "--quiet"]).await?;
+    let [outside, empty] = [&outside, &empty].map(|folder| folder.path().display().to_string());
+    let missing = format!("{outside}/missing");
+    let whole = house.sample.path().display().to_string();
+    let dirty = tempfile::tempdir()?;
+    let copy = dirty.path().join("copy").display().to_string();
+    house.git(&["clone", "--quiet", &whole, &copy]).await?;
+    std::fs::write(dirty.path().join("copy/new.txt"), "new")?;
+    let base = house.server.base_url(Provider::OpenAi);
+    for verb in ["run", "submit"] {
+        for (repo, more, says) in [
+            (&missing, &[][..], "there is no folder"),
+            (&outside, &[], "in no git repository"),
+            (&empty, &[], "names no commit"),
+            (&whole, &["--commit", "nowhere"], "`nowhere` names no commit"),
+            (&copy, &[], "--include-dirty"),
+        ] {
+            let args = [verb, "Do it", "--model", "openai:m", "--base-url", &base, "--repo", repo];
+            let done = house.docket(&[&args[..], more].concat()).await?;
+            let told = done.code() == Some(2) && done.stderr.contains(says);
+            ensure!(told, "{verb} {repo} {more:?}: {done:?}");
+        }
+    }
+    house.has_no_task().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_line_of_an_import_is_checked_like_a_task_of_its_own() -> Result<()> {
     let _room = room().await;

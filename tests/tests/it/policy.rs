@@ -132,7 +132,7 @@ async fn only_yes_no_and_always_are_answers(place: Place) -> Result<()> {
     coordinator.docket(&["tell", &run.to_string(), "take care"]).await?.ok()?;
     for wrong in ["maybe", "sure", "yes, but only this once", "always until noon", "nope", " "] {
         let refused = coordinator.docket(&["answer", &task.to_string(), wrong]).await?;
-        let says = ["`yes`", "`always`", "`no`", "stays open"];
+        let says = ["`yes`", "`always`", "`no`", "stays open", &format!("`{wrong}` is not an answer")];
         let said = says.iter().all(|word| refused.stderr.contains(word)) || wrong == " ";
         ensure!(refused.code() == Some(2) && said, "{wrong}: {refused:?}");
         let error = coordinator.client().answer(task, wrong).await.err().context("over HTTP as well")?;

@@ -12,6 +12,8 @@ mod network;
 #[cfg(test)]
 mod oracle_tests;
 mod pattern;
+#[cfg(test)]
+mod quoting_tests;
 mod sight;
 #[cfg(test)]
 mod tests;

@@ -45,14 +45,14 @@ const OTHERS: [&str; 19] = [
 ];
 
 /// A folder where bash runs a line.
-struct Stage {
+pub(super) struct Stage {
     folder: tempfile::TempDir,
     /// Lines that were run: each has a log of its own, because what a line leaves running may write late.
     runs: Cell<usize>,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let stage = Self { folder: tempfile::tempdir().expect("a folder"), runs: Cell::new(0) };
         for name in ["bin", "work"] {
             fs::create_dir(stage.folder.path().join(name)).expect("made");
@@ -65,6 +65,9 @@ impl Stage {
         for (name, at) in [("bash", "/bin/bash"), ("sh", "/bin/sh"), ("env", "/usr/bin/env")] {
             std::os::unix::fs::symlink(at, stage.folder.path().join("bin").join(name)).expect("a link");
         }
+        let path = stage.folder.path().join("bin/words");
+        fs::write(&path, "#!/bin/sh\nprintf '%s\\0' \"$@\" >> \"$STAGE_LOG\"\n").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
         stage
     }
 
@@ -76,6 +79,15 @@ impl Stage {
 
     /// The programs that bash runs for a line.
     fn run(&self, line: &str) -> BTreeSet<String> {
+        self.log_of(line).lines().map(str::to_owned).collect()
+    }
+
+    /// The words that bash gives the program `words` on a line.
+    pub(super) fn words(&self, line: &str) -> Vec<String> {
+        self.log_of(line).split_terminator('\0').map(str::to_owned).collect()
+    }
+
+    fn log_of(&self, line: &str) -> String {
         self.runs.set(self.runs.get() + 1);
         let log = self.folder.path().join(format!("log-{}", self.runs.get()));
         fs::write(&log, "").expect("written");
@@ -93,7 +105,7 @@ impl Stage {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(run_trusted(spec)).expect("bash ends");
-        fs::read_to_string(log).expect("reads").lines().map(str::to_owned).collect()
+        fs::read_to_string(log).expect("reads")
     }
 }
 
@@ -109,7 +121,7 @@ fn list_without(other: &str) -> [Policy; 1] {
     [parse(&text).expect("a policy")]
 }
 
-fn is_allowed(policies: &[Policy], line: &str) -> bool {
+pub(super) fn is_allowed(policies: &[Policy], line: &str) -> bool {
     let args = json!({ "command": line });
     let call = ToolUse { call: CallId::own(0), name: "run_command".to_owned(), args, malformed: None };
     judge(policies, &call, Reach::Below).ruling == Ruling::Allow
@@ -125,7 +137,7 @@ fn holds(stage: &Stage, line: &str) -> Result<BTreeSet<String>, String> {
 }
 
 /// Each runs something that is hard to see.
-const HIDDEN: [&str; 83] = [
+const HIDDEN: [&str; 99] = [
     "p0 <<EOF\n`git push`\nEOF",
     "p0 <<EOF\nsome `code` and \\`not\\` and `git push`\nEOF",
     "p0 <<EOF\n$x `git push` $y\nEOF",
@@ -209,6 +221,22 @@ const HIDDEN: [&str; 83] = [
     "x5='y[$(git push)]'; a=5; echo $((x$a))",
     "_=0; : 'x[$(git push)]'; echo $((_))",
     ": ${a:='x[$(git push)]'}; echo $((a)); false && a=0",
+    "$\"git\" push",
+    "gi$\"t\" push",
+    "$\"\"git push",
+    "p0 $\"$(git push)\"",
+    "p0 $\"`git push`\" a",
+    "p0 > $\"$(git push)out\"",
+    "bash -c $\"git push\"",
+    "bash <<< $\"git push\"",
+    "bash -c '$\"git\" push'",
+    "eval $\"p0; git push\"",
+    "x=$\"$(git push)\"; p0",
+    "p0 <<EOF\n$\"$(git push)\"\nEOF",
+    "p0 <<$\"EOF\"\n$(git push)\nEOF\ngit push",
+    "echo ${x[$\"$(git push)\"]} ${y:-$\"$(git push)\"}",
+    "a='x[$(git push)]'; echo $((a$\"\"))\necho ${b[$\"a\"]}; p0",
+    "bash <<< $'g\\x69t push'",
 ];
 
 #[test]
@@ -267,7 +295,7 @@ fn everyday_lines_are_on_a_list_that_has_their_commands() {
 }
 
 /// Parts of lines as people write them. Nothing in them loops for ever, and nothing leaves the folder.
-const PARTS: [&str; 83] = [
+const PARTS: [&str; 86] = [
     "p0 a",
     "git push",
     "p1 'q r' \"s t\"",
@@ -326,6 +354,9 @@ const PARTS: [&str; 83] = [
     "until p0; do p1; break; done",
     "p0 ${#x}",
     "p0 $\"loc\"",
+    "$\"p0\" p$\"1\"",
+    "p0 > $\"o$(p1)\"",
+    "p0 $\"$(git x)\"",
     "p0 \"\\$(git)\"",
     "p0 '$(git)'",
     "p0 $((a))",
@@ -356,10 +387,10 @@ const PARTS: [&str; 83] = [
 const JOINTS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];
 
 /// What is put into a line, or takes the place of a character of it.
-const BLOTS: [&str; 50] = [
+const BLOTS: [&str; 51] = [
     "`", "'", "\"", "\\", "$", "#", "(", ")", "{", "}", ";", "&", "|", "<", ">", "\n", "\t", " ", "\r",
     "\u{b}", "\u{c}", "\u{a0}", "!", "=", "*", "[", "]", "%", ",", ":", "-", "+", "@", "^", "?", "$(", "${",
-    "<<", "$((", "))", "\\\n", "git ", "EOF", "A\n", "''", "$'", "=~", "]]", "fi", "done",
+    "<<", "$((", "))", "\\\n", "git ", "EOF", "A\n", "''", "$'", "$\"", "=~", "]]", "fi", "done",
 ];
 
 fn any_line() -> impl Strategy<Value = String> {

@@ -317,6 +317,12 @@ fn arguments_that_bash_expands_are_not_allowed_past_a_rule_that_refuses_some() {
             "git 2>&1 $x",
             "bash -c 'git $x'",
             "gi? push",
+            "git $\"$x\"",
+            "git pu$\"$x\"",
+            "git $\"`x`\" origin",
+            "git $'pu\\x73h'",
+            "git 2>&1 $'pu\\x73h'",
+            "bash -c 'git $\"$x\"'",
         ] {
             assert_eq!(said(&policies, &line(dark)), (Ruling::Deny, "default".to_owned()), "{dark}");
         }

@@ -488,7 +488,7 @@ fn renew(state: &mut State, at: Moment, out: &mut Vec<Command>) {
 pub(super) fn room(state: &State) -> Room {
     let full = match state.phase {
         Phase::Draining(_) | Phase::Killing | Phase::Over => Some(ROOM_DRAINS.to_owned()),
-        Phase::Leasing if free(state) == 0 => Some(format!("its {} slots are taken", state.slots)),
+        Phase::Leasing if free(state) == 0 => Some(Room::taken(state.slots)),
         Phase::Leasing => None,
     };
     Room { slots: state.slots, full }

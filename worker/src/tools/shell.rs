@@ -195,19 +195,24 @@ mod tests {
             ("trap 'git push' EXIT", "trap git push EXIT|git push"),
             ("alias g='git push'; g", "alias g=git push|g|git push"),
             ("busybox sh -c 'rm z'", "busybox sh -c rm z|rm z"),
+            ("$\"git\" $\"push\" a$\"b\"c $\"\"d -$\"e\" $'f'", "git push abc d -e f"),
+            ("bash -c $\"git \\$\\\"push\\\"\"", "bash -c git $\"push\"|git push"),
+            ("echo $\"$(rm x)\" \"a$\" 'b$\"'", "echo $(rm x) a$ b$\"|rm x"),
             ("timeout 5 sh -c \"sh -c 'rm z'\"", "timeout 5 sh -c sh -c 'rm z'|sh -c rm z|rm z"),
         ] {
             assert_eq!(words(line), all, "{line}");
             assert!(script(line).is_whole, "{line}");
         }
-        for line in ["echo 'open", "if true; then", "a ))"] {
+        for line in
+            ["echo 'open", "if true; then", "a ))", "a > $'\\x62'", "a 2>&1 $'\\x62'", "sh <<< $'\\x62'"]
+        {
             assert!(!script(line).is_whole, "{line}");
         }
         let writes =
             |line: &str| -> Vec<String> { commands(line).into_iter().flat_map(|c| c.writes_to).collect() };
         assert_eq!(
-            writes("{ a; b; } > out 2>&1; c &> log; > empty; d >| over; e < in"),
-            ["out", "log", "empty", "over"]
+            writes("{ a; b; } > out 2>&1; c &> log; > empty; d >| over; e < in; f > $\"o\"u$\"t\""),
+            ["out", "log", "empty", "over", "out"]
         );
         let background: Vec<bool> = commands("a & b; c && d &").iter().map(|c| c.background).collect();
         assert_eq!(background, [true, false, false, true]);
@@ -219,6 +224,9 @@ mod tests {
             ("git push $x", Some("git push")),
             ("git {push,origin}", Some("git")),
             ("git p?sh", Some("git")),
+            ("git $\"$x\"", Some("git")),
+            ("git a$\"$x\" b", Some("git")),
+            ("git 2>&1 \"'\"$x", Some("git")),
             ("git a\"$x\"b", Some("git")),
             ("git `x`", Some("git")),
             ("git 2>&1 $x", Some("git")),

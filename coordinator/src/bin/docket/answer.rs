@@ -74,6 +74,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         display::say_json(&ps::Row::of(&now));
     } else {
         if let (Some(TaskBlockedWhy::Person), Some(question)) = (asked.blocked_why, &asked.message) {
+            let question = display::in_one_line(question);
             display::say(&display::line(&format!("task {} asked: {question}", task.short())));
         }
         display::say(&format!("answered; task {} is {}", task.short(), ps::word(&now)));

@@ -20,7 +20,10 @@ use docket_worker::{
     sandbox::{HiddenEnv, Limits, limits_of_this_host},
 };
 
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::{
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
 
 mod amounts;
 mod archive;
@@ -228,7 +231,7 @@ impl Config {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            fail(format!("line {line} is not TOML ({})", error.message()))
+            fail(format!("line {line} is not TOML ({})", display::in_one_line(error.message())))
         })?;
         for (section, value) in table {
             if section == "notify" {

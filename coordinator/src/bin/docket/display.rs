@@ -300,6 +300,16 @@ fn wrapped(line: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
+/// A number with what it counts: `1 path`, `2 paths`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
+pub(crate) fn in_one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A stranger's text as at most `lines` indented lines, with a note of what is left out.
 pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
     let text = block(text);
@@ -310,7 +320,8 @@ pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) ->
         let _ = writeln!(out, "{indent}{}", fit(&shown.replace('\t', "    "), room));
     }
     if all.len() > lines {
-        let _ = writeln!(out, "{indent}… {} more lines", all.len() - lines);
+        let more = counted((all.len() - lines) as u64, "line", "lines");
+        let _ = writeln!(out, "{indent}… {}", more.replacen(' ', " more ", 1));
     }
     out
 }
@@ -526,8 +537,14 @@ mod tests {
     }
 
     #[test]
+    fn one_is_no_plural() {
+        let said = [0, 1, 2].map(|count| counted(count, "path", "paths"));
+        assert_eq!(said, ["0 paths", "1 path", "2 paths"]);
+    }
+
+    #[test]
     fn an_excerpt_says_what_it_leaves_out() {
-        assert_eq!(excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more lines\n");
+        assert_eq!(excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more line\n");
         assert_eq!(excerpt("", 2, "  ", 80), "");
     }
 

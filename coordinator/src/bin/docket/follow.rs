@@ -1,11 +1,12 @@
 //! `docket follow`: a run as it goes.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use docket_schema::{
     content::Content,
     event::TypedEvent as _,
     ids::{RunId, Seq, StreamId},
+    message::CallId,
     run::RunEvent,
 };
 use futures_util::StreamExt as _;
@@ -53,6 +54,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     }
     let mut stream = std::pin::pin!(access.client.follow(run, Seq(0)));
     let mut exit = Exit::Failed;
+    let mut checks = Checks::default();
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
@@ -66,7 +68,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         if cx.json() {
             display::say_json(&event);
         } else {
-            say(&cx, &event);
+            say(&cx, &event, &mut checks);
         }
         if let Ok(RunEvent::RunEnded(end)) =
             RunEvent::decode(&event.kind, event.version, event.payload.as_str())
@@ -97,12 +99,12 @@ async fn awaited(access: &Access, id: &str) -> Outcome<RunId> {
     resolve::run(&access.client, id).await
 }
 
-fn say(cx: &Context, event: &docket_schema::event::Envelope) {
+fn say(cx: &Context, event: &docket_schema::event::Envelope, checks: &mut Checks) {
     let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
         display::say(&events::summary(event));
         return;
     };
-    let (style, text) = shown(&typed);
+    let (style, text) = shown(&typed, checks);
     if text.is_empty() {
         return;
     }
@@ -126,8 +128,28 @@ fn say_question(question: &Content, run: RunId) {
     display::say(&format!("  `docket answer {} TEXT` answers it", run.short()));
 }
 
-/// What is shown of an event, and how; nothing for those that only repeat what others say.
-pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
+/// Names of the final checks that were asked for, by the calls whose results come later.
+#[derive(Debug, Default)]
+pub(crate) struct Checks(HashMap<CallId, String>);
+
+impl Checks {
+    fn add(&mut self, event: &RunEvent) {
+        if let RunEvent::GateRequested(e) = event {
+            self.0.insert(e.call.clone(), e.gate.name.clone());
+        }
+    }
+
+    /// The check of a call, with its name where the call was seen.
+    fn named(&self, call: &CallId) -> String {
+        self.0
+            .get(call)
+            .map_or_else(|| "the final check".to_owned(), |name| format!("the final check `{name}`"))
+    }
+}
+
+/// What is shown of an event, and how; nothing for those that only repeat what others say. `checks` takes note of it.
+pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, String) {
+    checks.add(event);
     let (style, text) = match event {
         RunEvent::RunStarted(e) => (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models)),
         RunEvent::RunRecovered(_) => {
@@ -172,22 +194,23 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Dim), "   nothing of a failed check could be mended without the model".to_owned())
         }
         RunEvent::GateFinished(e) if e.is_absent() => {
-            (Some(Style::Warn), format!("   a final check could not run: {}", events::first_line(&e.content)))
+            let why = events::first_line(&e.content);
+            (Some(Style::Warn), format!("   {} could not run: {why}", checks.named(&e.call)))
         }
         RunEvent::GateFinished(e) if e.passed && !e.facts.removed_tests.is_empty() => {
             let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();
-            let text =
-                format!("   the final check passed; the run removed the tests of {}", paths.join(", "));
-            (Some(Style::Warn), text)
+            let (check, paths) = (checks.named(&e.call), paths.join(", "));
+            (Some(Style::Warn), format!("   {check} passed; the run removed the tests of {paths}"))
         }
-        RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
+        RunEvent::GateFinished(e) if e.passed => {
+            (Some(Style::Good), format!("   {} passed", checks.named(&e.call)))
+        }
         RunEvent::GateFinished(e) => {
+            let check = checks.named(&e.call);
             let text = match &e.facts.not_run {
-                Some(why) if why.partly => {
-                    format!("   a part of the final check did not run: {}", why.reason)
-                }
-                Some(why) => format!("   the final check did not run: {}", why.reason),
-                None => "   the final check failed".to_owned(),
+                Some(why) if why.partly => format!("   a part of {check} did not run: {}", why.reason),
+                Some(why) => format!("   {check} did not run: {}", why.reason),
+                None => format!("   {check} failed"),
             };
             (Some(Style::Warn), text)
         }

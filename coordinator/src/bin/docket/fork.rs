@@ -1,7 +1,7 @@
 //! `docket fork`: new tasks that go on from a turn of a run. What a fork asks for is made here for
 //! `docket shell` and `docket step` as well.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use docket_schema::{
     content::BlobRef,
@@ -12,7 +12,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    model::{PriceTable, ScriptedModel, unpriced},
+    model::{PriceTable, unpriced},
     workspace::BlobSink as _,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     resolve, show,
-    submit::check_address,
+    submit::{self, check_address},
 };
 
 /// Flags.
@@ -107,7 +107,7 @@ impl Change {
         Ok(Checked {
             engine: self.engine.as_deref().map(engine).transpose()?,
             models: self.models(cx)?,
-            script: self.script.as_deref().map(script).transpose()?,
+            script: self.script.as_deref().map(submit::read_script).transpose()?,
             hint: self.hint.clone(),
         })
     }
@@ -128,13 +128,6 @@ fn engine(name: &str) -> Outcome<EngineRef> {
         let message = format!("there is no engine `{name}`; this build has {}", known.join(", "));
         Failure::new(Exit::Usage, message)
     })
-}
-
-fn script(file: &Path) -> Outcome<Vec<u8>> {
-    let bytes = std::fs::read(file)
-        .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
-    ScriptedModel::parse(&bytes).fail_with(Exit::Usage, || format!("{} is no script", file.display()))?;
-    Ok(bytes)
 }
 
 impl Checked {

@@ -193,8 +193,7 @@ pub(crate) async fn open_store(cx: &Context) -> Outcome<Arc<dyn Store>> {
 
 async fn postgres_at(address: &str) -> Outcome<SqlStore> {
     match postgres::open(address).await {
-        // The store's own words promise to try again; a command that only begins does not. A server that has answered
-        // says itself what is wrong.
+        // A server that has answered says itself what is wrong.
         Err(error @ StoreError::Unavailable { .. }) if !error.is_from_database() => {
             // What stands before the last @ may hold a password.
             let place = address.split_once("://").map_or(address, |(_, place)| place);
@@ -217,7 +216,6 @@ async fn postgres_at(address: &str) -> Outcome<SqlStore> {
 
 async fn sqlite_at(path: &Path) -> Outcome<SqlStore> {
     match sqlite::open(path).await {
-        // As with PostgreSQL: nothing is tried again by a command that only begins.
         Err(error @ StoreError::Unavailable { .. }) => Err(error).fail_with(Exit::Unreachable, || {
             format!(
                 "cannot open the database {}; is its folder there, may you write to it, and is DATABASE_URL (or \

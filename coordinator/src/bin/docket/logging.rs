@@ -24,7 +24,8 @@ pub(crate) fn start(verbose: u8) -> Outcome<()> {
     let filter = match variable(FILTER) {
         None => EnvFilter::new(level),
         Some(text) => {
-            EnvFilter::try_new(&text).map_err(|_| wrong(FILTER, &text, "as docket_worker=debug"))?
+            let parsed = EnvFilter::try_new(&text).ok().filter(|_| text.split(',').all(is_directive));
+            parsed.ok_or_else(|| wrong(FILTER, &text, ALLOWED))?
         }
     };
     let is_json = match variable(FORMAT) {
@@ -52,6 +53,28 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
+/// What a filter may be, for people.
+const ALLOWED: &str =
+    "a level (off, error, warn, info, debug or trace), or targets with levels, as docket_worker=debug,warn";
+
+/// Levels that stand alone.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What docket's own targets begin with.
+const CRATES: [&str; 5] = ["docket_coordinator", "docket_worker", "docket_schema", "docket_edit", "docket"];
+
+/// Whether one part of a filter says something: a word alone that is no level is the name of a target to the filter, and a
+/// target that nobody has says nothing.
+fn is_directive(part: &str) -> bool {
+    let part = part.trim();
+    let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part))
+        || matches!(part, "0" | "1" | "2" | "3" | "4" | "5");
+    let is_of_docket = |name: &&str| {
+        name.starts_with(part) || part.strip_prefix(*name).is_some_and(|rest| rest.starts_with("::"))
+    };
+    part.is_empty() || part.contains(['=', '[']) || is_level || CRATES.iter().any(|name| is_of_docket(&name))
+}
+
 fn is_json(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "json" => Some(true),
@@ -66,7 +89,29 @@ fn wrong(name: &str, text: &str, allowed: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::is_json;
+    use super::{is_directive, is_json};
+
+    #[test]
+    fn a_word_that_is_neither_level_nor_target_is_no_filter() {
+        for good in [
+            "info",
+            "WARN",
+            " off",
+            "3",
+            "docket",
+            "docket_worker",
+            "docket_wor",
+            "docket_worker::model",
+            "x=debug",
+            "[run]",
+            "",
+        ] {
+            assert!(is_directive(good), "{good}");
+        }
+        for bad in ["nonsense", "verbose", "docketx", "docket_workers", "docket_worker:model"] {
+            assert!(!is_directive(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_log_format_is_text_or_json() {

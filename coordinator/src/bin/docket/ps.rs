@@ -169,7 +169,7 @@ impl Column {
             ),
             Self::Message => {
                 let message = task.message.as_deref().or(task.unverified.as_deref()).unwrap_or("-");
-                Cell::new(message.split_whitespace().collect::<Vec<_>>().join(" "))
+                Cell::new(display::in_one_line(message))
             }
         }
     }
@@ -295,7 +295,7 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
         let (id, message) = (task.id.short(), task.message.as_deref().unwrap_or_default());
         let said = format!(
             "\n{id}: {}; `docket apply {id}` or `docket push {id}` runs it again",
-            display::line(message)
+            display::line(&display::in_one_line(message))
         );
         display::say(&cx.screen.prose(&said));
     }

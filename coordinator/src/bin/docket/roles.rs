@@ -103,11 +103,6 @@ fn merged(
     engine: &str,
     flags: Flags<'_>,
 ) -> Result<Vec<RoleAsked>, String> {
-    if flags.model.is_some() && !flags.roles.is_empty() {
-        return Err("--model is the model of every role, and --role names another: leave one of them out; the model of \
-                    roles that --role does not name comes from `task.model` of docket.toml, or DOCKET_MODEL"
-            .to_owned());
-    }
     // An engine that there is not is told elsewhere.
     let Some(engine) = engine::newest(engine) else { return Ok(Vec::new()) };
     // Settings are for all engines: what they say of another one's roles is not this one's.
@@ -134,6 +129,11 @@ fn merged(
         asked.iter_mut().for_each(|role| role.model = None);
     }
     let defined = engine::roles_of(&*engine, &asked).map_err(|error| format!("--role: {error}"))?;
+    if flags.model.is_some() && !flags.roles.is_empty() {
+        return Err("--model is the model of every role, and --role names another: leave one of them out; the model of \
+                    roles that --role does not name comes from `task.model` of docket.toml, or DOCKET_MODEL"
+            .to_owned());
+    }
     asked.sort_by_key(|role| defined.iter().position(|known| known.name == role.name));
     Ok(asked)
 }
@@ -213,11 +213,14 @@ mod tests {
     #[test]
     fn a_role_that_the_engine_lacks_is_told_with_those_that_it_has() {
         let flags = [role("tester=openai:x").expect("reads")];
-        let told = merged((&[], &[]), "review", Flags { model: None, roles: &flags }).expect_err("has none");
-        assert_eq!(
-            told,
-            "--role: there is no role `tester`; the engine `review` has planner, executor, reviewer"
-        );
+        let main: ModelRef = "openai:main".parse().expect("a model");
+        for model in [None, Some(&main)] {
+            let told = merged((&[], &[]), "review", Flags { model, roles: &flags }).expect_err("has none");
+            assert_eq!(
+                told,
+                "--role: there is no role `tester`; the engine `review` has planner, executor, reviewer"
+            );
+        }
         assert!(role("planner").is_err() && role("planner=gpt").is_err());
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     answer,
     context::Context,
     delivery::{self, Ask, Done},
-    display::{self, duration, line, money},
+    display::{self, duration, in_one_line, line, money},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},
     handover::Yielding,
@@ -144,7 +144,8 @@ async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome
     let client = Client::new(member.address(), token.clone())?;
     let patient = client.with_patience(PATIENCE);
     let follower = Follower { cx, args, stop, watching: client, finishing: patient.clone() };
-    let job = supervise::Job::of_home(member.address(), token, "run".to_owned());
+    // Where its own task needs a key it was refused without.
+    let job = supervise::Job::of_home(member.address(), token, "run".to_owned()).without_key_note(true);
     // Before the worker's first request, which says more of it and must come last.
     tokio::select! {
         claimed = claim_queue(cx, &patient, job.incarnation()) => claimed?,
@@ -230,11 +231,6 @@ fn interrupted() -> Failure {
     Failure::new(Exit::Failed, "interrupted; `docket ps` tells what was submitted, `docket up` continues it")
 }
 
-/// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
-fn in_one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// Hands over the result, and says how it went.
 async fn finish(
     cx: &Context,
@@ -316,10 +312,10 @@ async fn summary(
     let message = message.map(|message| format!(" ({})", in_one_line(message)));
     let message = message.unwrap_or_default();
     display::note(&line(&format!(
-        "{}{message}: {} turns{took}, {} paths changed, cost {}",
+        "{}{message}: {}{took}, {} changed, cost {}",
         ps::word(task),
-        state.turn,
-        state.overlay.len(),
+        display::counted(u64::from(state.turn.0), "turn", "turns"),
+        display::counted(state.overlay.len() as u64, "path", "paths"),
         money(state.totals.cost_nusd)
     )));
     if let Some(why) = task.unverified.as_deref().filter(|_| task.state == TaskState::Completed) {

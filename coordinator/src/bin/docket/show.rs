@@ -231,9 +231,13 @@ fn gives(task: &TaskRecord, found: &Deliveries) -> String {
 fn counted(task: &TaskRecord) -> String {
     let faults = match task.worker_faults {
         0 => String::new(),
+        1 => ", 1 fault of a worker".to_owned(),
         faults => format!(", {faults} faults of workers in a row"),
     };
-    format!("{} leases, {} failures, {} crashes{faults}", task.epoch, task.failures, task.crashes)
+    let leases = display::counted(task.epoch.0, "lease", "leases");
+    let failures = display::counted(task.failures.into(), "failure", "failures");
+    let crashes = display::counted(task.crashes.into(), "crash", "crashes");
+    format!("{leases}, {failures}, {crashes}{faults}")
 }
 
 fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
@@ -249,7 +253,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
         let since = duration(docket_coordinator::clock::Clock::new().now().ms_since(wait.since));
         pair(cx, "waits", &format!("{wait}; since {since}"));
     }
-    pair(cx, "message", task.message.as_deref().unwrap_or(""));
+    pair(cx, "message", &display::in_one_line(task.message.as_deref().unwrap_or("")));
     pair(cx, "unverified", task.unverified.as_deref().filter(|_| task.state.is_ended()).unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
     pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));

@@ -1,6 +1,6 @@
 //! `docket submit`: puts a task into the backlog. `docket run` shares its flags.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use docket_schema::{
     content::{BlobRef, WorkPath},
@@ -345,10 +345,7 @@ impl TaskArgs {
         if !scripted {
             return Err(Failure::new(Exit::Usage, "--script goes with --model scripted:NAME only"));
         }
-        let bytes = std::fs::read(file)
-            .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
-        ScriptedModel::parse(&bytes).fail_with(Exit::Usage, || format!("{} is no script", file.display()))?;
-        Ok(Some(bytes))
+        read_script(file).map(Some)
     }
 
     /// Pins the repository and stores what the task names. `queue` goes over the flag.
@@ -456,6 +453,19 @@ impl TaskArgs {
         };
         let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
         pinned(cx, upload, source, self.commit.clone(), dirty).await
+    }
+}
+
+/// The script of a scripted model.
+///
+/// # Errors
+/// It cannot be read, or is no script; with the reason.
+pub(crate) fn read_script(file: &Path) -> Outcome<Vec<u8>> {
+    let bytes = std::fs::read(file)
+        .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
+    match ScriptedModel::parse(&bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Failure::new(Exit::Usage, format!("{}: {error}", file.display()))),
     }
 }
 

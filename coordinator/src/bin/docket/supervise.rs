@@ -4,10 +4,13 @@ use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use docket_schema::{
     ids::{IncarnationId, QueueName},
-    task::Labels,
+    message::ModelRef,
+    task::{Flow, Labels, TaskState},
+    wire::{TaskQuery, TaskStates},
 };
 use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
+    client::Client,
     sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner},
     secret::Secret,
     supervisor::{self, Preflight, RunProgram, SupervisorConfig, SupervisorEnd},
@@ -98,6 +101,28 @@ fn without_key() -> String {
     )
 }
 
+/// Whether no task asks a provider for anything: all that have not ended have scripted models; where there is none, such
+/// a model is the usual one.
+pub(crate) async fn needs_no_key(cx: &Context, client: &Client) -> bool {
+    let is_scripted = |model: &ModelRef| model.provider == "scripted";
+    let open = TaskStates::of(TaskState::ALL.into_iter().filter(|state| !state.is_ended()));
+    let mut query = TaskQuery { state: open, ..TaskQuery::default() };
+    let mut is_empty = true;
+    // What cannot be read is no reason to say nothing.
+    while let Ok(page) = client.tasks(&query).await {
+        is_empty &= page.tasks.is_empty();
+        // A flow names the models that are no scripts.
+        if !page.tasks.iter().all(|task| Flow::of(&task.spec).models.is_empty()) {
+            return false;
+        }
+        match page.next {
+            Some(next) => query.before = Some(next),
+            None => return !is_empty || cx.config.model.as_ref().is_some_and(is_scripted),
+        }
+    }
+    false
+}
+
 /// Places of the log at which somebody dies.
 #[derive(Debug, Clone)]
 struct Failpoints(Vec<Failpoint>);
@@ -121,6 +146,8 @@ pub(crate) struct Job {
     incarnation: IncarnationId,
     /// Whether the home's coordinator is the one, whichever process that is: the worker is registered there then.
     is_of_home: bool,
+    /// Whether none of its tasks is known to need a key.
+    needs_no_key: bool,
 }
 
 impl Job {
@@ -134,6 +161,7 @@ impl Job {
             failpoints: Vec::new(),
             incarnation,
             is_of_home: false,
+            needs_no_key: false,
         }
     }
 
@@ -146,6 +174,11 @@ impl Job {
     /// The worker that will do it.
     pub(crate) const fn incarnation(&self) -> IncarnationId {
         self.incarnation
+    }
+
+    /// The same, without a note of missing keys where no task needs one.
+    pub(crate) fn without_key_note(self, needs_no_key: bool) -> Self {
+        Self { needs_no_key, ..self }
     }
 
     /// The same, dying where a test says.
@@ -186,7 +219,7 @@ pub(crate) fn start(
     let wishes = [stop.drain.clone(), stop.now.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
     // Told by who works: whom nothing keeps from it has no other line to read first.
-    if config.keys.is_empty() && cx.config.base_urls.is_empty() {
+    if config.keys.is_empty() && cx.config.base_urls.is_empty() && !job.needs_no_key {
         display::note(&without_key());
     }
     Ok(async move {

@@ -65,6 +65,7 @@ async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, s
     let token = cx.home.token()?;
     let client = Client::new(member.address(), token.clone())?;
     let job = supervise::Job::of_home(member.address(), token, args.name()).dying_at(args.failpoints());
+    let job = job.without_key_note(supervise::needs_no_key(cx, &client).await);
     let worker = supervise::start(cx, job, stop)?;
     let announcing = tokio::spawn(announce_roles(cx.clone(), member.role()));
     let deliveries = CancellationToken::new();

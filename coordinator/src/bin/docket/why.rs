@@ -52,6 +52,15 @@ fn without_coordinator(why: WhyView) -> WhyView {
     WhyView { kind: WhyKind::NoWorker, text: text.to_owned(), ..why }
 }
 
+/// The reason in a sentence about the task; where the reason begins with the state itself, it is not said twice.
+fn sentence(why: &WhyView) -> String {
+    let says_state = matches!(why.kind, WhyKind::Runs | WhyKind::ProviderLimit | WhyKind::Ended);
+    match why.text.strip_prefix("it ").filter(|_| says_state) {
+        Some(rest) => format!("task {} {rest}", why.task.short()),
+        None => format!("task {} is {}: {}", why.task.short(), why.state, why.text),
+    }
+}
+
 /// Says it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
@@ -64,7 +73,38 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     if cx.json() {
         display::say_json(&why);
     } else {
-        display::say(&display::line(&format!("task {} is {}: {}", task.short(), why.state, why.text)));
+        display::say(&display::line(&sentence(&why)));
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{ids::TaskId, task::TaskState};
+
+    use super::*;
+
+    #[test]
+    fn the_state_is_said_once() {
+        let task = TaskId(docket_coordinator::clock::new_id());
+        for (kind, state, text, said) in [
+            (WhyKind::Ended, TaskState::Discarded, "it is discarded: it broke", "is discarded: it broke"),
+            (
+                WhyKind::Runs,
+                TaskState::Running,
+                "it runs: worker w1 has had it",
+                "runs: worker w1 has had it",
+            ),
+            (
+                WhyKind::NoWorker,
+                TaskState::Available,
+                "no worker is there",
+                "is available: no worker is there",
+            ),
+            (WhyKind::Blocked, TaskState::Blocked, "it is paused", "is blocked: it is paused"),
+        ] {
+            let why = WhyView { task, state, kind, text: text.to_owned(), tasks: Vec::new() };
+            assert_eq!(sentence(&why), format!("task {} {said}", task.short()));
+        }
+    }
 }

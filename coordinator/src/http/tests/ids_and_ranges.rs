@@ -61,6 +61,11 @@ async fn numbers_out_of_their_range_are_refused_at_every_entrance() {
         (with(&|task| task.priority = 1001), "priority", "within -1000 and 1000"),
         (with(&|task| task.attempts_max = 101), "attempts_max", "within 1 and 100"),
         (with(&|task| task.backoff.max_ms = u64::MAX), "backoff.max_ms", "30 days"),
+        (
+            with(&|task| task.backoff = Backoff { base_ms: 2, max_ms: 1 }),
+            "backoff.base_ms",
+            "`backoff.max_ms`",
+        ),
         (with(&|task| task.settings.turns_max = Some(0)), "settings.turns_max", "within 1 and 1000"),
         (with(&|task| task.settings.time_max_ms = Some(u64::MAX)), "settings.time_max_ms", "366 days"),
     ] {
@@ -72,6 +77,11 @@ async fn numbers_out_of_their_range_are_refused_at_every_entrance() {
         let problem = house.post("/v1/schedules/nightly", token(Role::Submit), &schedule).await.problem();
         assert_eq!(problem.field, Some(format!("schedule.spec.{field}")), "{}", problem.detail);
     }
+    let mut beyond = serde_json::to_value(spec("beyond")).expect("JSON");
+    beyond["priority"] = json!(99_999);
+    let problem = submit(&house, &json!({ "tasks": [beyond] })).await;
+    assert_eq!(problem.field.as_deref(), Some("tasks[0].priority"), "{}", problem.detail);
+    assert!(problem.detail.contains("within -1000 and 1000"), "{}", problem.detail);
     for priority in [i16::MIN, -1001, 1001, i16::MAX] {
         let body = json!({ "act": { "reprioritize": priority }, "tasks": [task] });
         let problem = house.post("/v1/tasks/bulk", token(Role::Submit), &body).await.problem();

@@ -81,11 +81,24 @@ impl Accounted {
             }
             "comment" => !starts_word(line, node.start_byte()) || text.contains('\n'),
             "string_content" => is_active(text, Context::Quoted),
+            // Decoded by bash, and not here.
+            "ansi_c_string" => text.contains('\\'),
+            "$" => is_translation(node, line),
             "word" if is_leaf => is_active(text, Context::Word),
             "regex" | "extglob_pattern" if is_leaf => is_active(text, Context::Pattern),
             _ => false,
         };
     }
+}
+
+/// Whether this is the sign in front of a string that is to be translated: `$"…"`.
+pub(super) fn is_translation(node: Node<'_>, line: &str) -> bool {
+    let is_sign =
+        node.kind() == "$" && line.get(node.byte_range().end..).is_some_and(|rest| rest.starts_with('"'));
+    // In quotes it is a character as any other.
+    is_sign
+        && !node.is_missing()
+        && node.parent().is_none_or(|parent| !matches!(parent.kind(), "string" | "heredoc_body"))
 }
 
 /// What bash does with the characters of a token.

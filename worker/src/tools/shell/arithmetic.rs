@@ -322,9 +322,9 @@ impl Arithmetic {
                 }
             }
         }
-        let behind = parse::behind_redirects(node, line);
+        let behind = parse::behind_redirects(node);
         let has_behind = !behind.is_empty();
-        words.extend(behind);
+        words.extend(behind.into_iter().map(|node| parse::word(node, line)));
         let command = wrap::unwrapped(&words);
         let Some((program, args)) = command.split_first() else { return };
         match program.as_str() {

@@ -9,7 +9,7 @@ use tree_sitter::Node;
 
 use super::{
     Simple,
-    accounted::account,
+    accounted::{account, is_translation},
     arithmetic::Arithmetic,
     lookup,
     wrap::{is_shell, lines_of, printed},
@@ -43,6 +43,9 @@ pub(crate) fn script(line: &str) -> Script {
 }
 
 fn read(line: &str, depth: usize, out: &mut Script) {
+    let untranslated = untranslated(line);
+    let line = untranslated.line.as_ref();
+    out.is_whole &= untranslated.is_sure;
     let readable = readable(line);
     let Ok(tree) = syntax::shell_tree(readable.as_bytes()) else {
         // Nothing is known of it but its words.
@@ -67,6 +70,45 @@ fn read(line: &str, depth: usize, out: &mut Script) {
             if !cursor.goto_parent() {
                 inner((from, accounted.lines), depth, out);
                 return;
+            }
+        }
+    }
+}
+
+/// A line without what asks for a translation.
+struct Untranslated<'a> {
+    line: Cow<'a, str>,
+    /// The grammar read the line that it was.
+    is_sure: bool,
+}
+
+/// The line with each `$"…"` as the `"…"` that it is: bash looks it up among the translations that `TEXTDOMAIN` names, and a
+/// line that sets a variable in capital letters is unknown anyway. The grammar knows it in some places; in others it takes
+/// the `$` for a word, or for a part of one.
+fn untranslated(line: &str) -> Untranslated<'_> {
+    let as_it_is = Untranslated { line: Cow::Borrowed(line), is_sure: true };
+    if !line.contains("$\"") {
+        return as_it_is;
+    }
+    // What is too hard is so without them as well.
+    let Ok(tree) = syntax::shell_tree(readable(line).as_bytes()) else { return as_it_is };
+    let (mut out, mut from) = (String::with_capacity(line.len()), 0);
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        // Behind these it may be a character of another token.
+        let is_apart = || !line[from..node.start_byte()].ends_with(['\\', '$']);
+        if is_translation(node, line) && is_apart() {
+            out.push_str(&line[from..node.start_byte()]);
+            from = node.end_byte();
+        }
+        if cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                out.push_str(&line[from..]);
+                return Untranslated { line: Cow::Owned(out), is_sure: !tree.root_node().has_error() };
             }
         }
     }
@@ -125,14 +167,16 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
         "command" | "declaration_command" | "unset_command" | "test_command" => {
             let mut command = Simple::default();
             let mut children = node.walk();
+            let mut word_end = None;
             for child in node.children(&mut children) {
                 match child.kind() {
                     "file_redirect" => command.writes_to.extend(written(child, line)),
                     "herestring_redirect" => reads(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
                     kind => {
-                        // Decoded by bash, and not here.
-                        command.is_dark |= has_ansi_escape(child, line);
+                        // One word to bash, and two to the grammar.
+                        out.is_whole &= word_end != Some(child.start_byte()) || node.kind() == "test_command";
+                        word_end = Some(child.end_byte());
                         // An assignment stays one, and in brackets the words are no arguments.
                         let is_argument = kind != "variable_assignment" && node.kind() != "test_command";
                         if is_argument && is_expanded(source(child, line)) {
@@ -142,11 +186,11 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
                     }
                 }
             }
-            let behind = behind_redirects(node, line);
-            if behind.iter().any(|word| is_expanded(word)) {
+            let behind = behind_redirects(node);
+            if behind.iter().any(|node| is_expanded(source(*node, line))) {
                 command.expands_at.get_or_insert(command.words.len());
             }
-            command.words.extend(behind);
+            command.words.extend(behind.into_iter().map(|node| word(node, line)));
             command.is_dark |= command.words_before_expansion().is_some_and(|words| words.is_empty());
             fed(node, line, &mut command);
             out.commands.push(command);
@@ -228,7 +272,7 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
 }
 
 /// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
-pub(super) fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
+pub(super) fn behind_redirects(command: Node<'_>) -> Vec<Node<'_>> {
     let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
     let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
     let Some(outer) = outer else { return Vec::new() };
@@ -237,16 +281,9 @@ pub(super) fn behind_redirects(command: Node<'_>, line: &str) -> Vec<String> {
     for redirect in outer.children(&mut redirects).filter(|child| child.kind() == "file_redirect") {
         let mut parts = redirect.walk();
         let all = redirect.children_by_field_name("destination", &mut parts);
-        words.extend(all.skip(1).map(|part| word(part, line)));
+        words.extend(all.skip(1));
     }
     words
-}
-
-/// Whether a word has a `$'…'` with a backslash in it.
-fn has_ansi_escape(word: Node<'_>, line: &str) -> bool {
-    let is = |node: Node<'_>| node.kind() == "ansi_c_string" && source(node, line).contains('\\');
-    let mut children = word.walk();
-    is(word) || word.children(&mut children).any(is)
 }
 
 /// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.

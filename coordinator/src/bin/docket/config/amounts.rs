@@ -31,7 +31,7 @@ pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
 }
 
 /// What [`size`] takes, for people.
-pub(crate) const SIZE: &str = "a size from 16MiB, such as 512MiB, 2GiB or a number of bytes";
+pub(crate) const SIZE: &str = "a size of at least 16MiB, such as 512MiB, 2GiB or a number of bytes";
 
 /// A number of bytes: plain, or with KiB, MiB, GiB or TiB behind it.
 ///

@@ -13,6 +13,7 @@ use docket_worker::engine::{
 use toml::{Table, Value};
 
 use super::{amounts::TEMPERATURE, keys::MODEL, plain};
+use crate::display::in_one_line;
 
 /// What can be said of a role, in whichever engine.
 const KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];
@@ -71,9 +72,9 @@ impl TeamConfig {
         let fail = |message: String| format!("{}: {message}", file.display());
         let text = std::fs::read_to_string(&file)
             .map_err(|error| format!("`team.registry`: {} cannot be read ({error})", file.display()))?;
-        let mut table: Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| fail(format!("it is not TOML ({})", error.message())))?;
+        let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
+            fail(format!("it is not TOML ({})", in_one_line(error.message())))
+        })?;
         let roles = match table.remove("team") {
             Some(Value::Table(mut team)) if team.len() == 1 => team.remove("roles"),
             Some(_) | None => None,

@@ -12,7 +12,7 @@ use docket_schema::{
 use docket_worker::client::Client;
 use futures_util::StreamExt as _;
 
-use super::in_one_line;
+use crate::display::in_one_line;
 use crate::{
     context::Context,
     display::{duration, line},
@@ -148,6 +148,7 @@ impl Watch<'_> {
         let mut stream = std::pin::pin!(self.client.follow(run, after));
         let mut phase = "";
         let mut shown = Shown { up_to: after, rests: false };
+        let mut checks = follow::Checks::default();
         while let Some(event) = stream.next().await {
             let event = match event {
                 Ok(event) => event,
@@ -165,7 +166,7 @@ impl Watch<'_> {
             if let RunEvent::PhaseChanged(e) = &typed {
                 phase = e.phase.as_str();
             }
-            let (_, text) = follow::shown(&typed);
+            let (_, text) = follow::shown(&typed, &mut checks);
             let text = line(text.trim()).into_owned();
             if !text.is_empty() {
                 self.progress.note(&format!("turn {:<3} {text}", event.turn));

@@ -5,7 +5,7 @@ use docket_worker::client::Client;
 use serde_json::{Value, json};
 
 use super::pair;
-use crate::{context::Context, delivery, fail::Outcome};
+use crate::{context::Context, delivery, display, fail::Outcome};
 
 /// For programs.
 pub(super) async fn row(client: &Client, task: &TaskRecord) -> Outcome<Value> {
@@ -41,7 +41,7 @@ pub(super) fn say(cx: &Context, task: &TaskRecord, found: &Deliveries) {
         pair(cx, "push", &text);
     }
     if let Some(blocked) = found.blocked.as_ref().filter(|_| !task.is_undelivered()) {
-        pair(cx, "not done", &blocked.message);
+        pair(cx, "not done", &display::in_one_line(&blocked.message));
     }
     if let Some(hook) = found.hook() {
         let exit = hook.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));

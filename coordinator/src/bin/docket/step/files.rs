@@ -16,6 +16,7 @@ use super::{
     shelf::{Loaded, Place, Side, Want},
     skeleton::{Row, Run},
 };
+use crate::display::counted;
 
 /// The tree after a row of this run.
 pub(super) const fn after(row: &Row) -> Place {
@@ -41,7 +42,8 @@ pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
     }
     if detail.git_changes > 0 {
         out.gap();
-        let text = format!("under .git, {} paths changed: what the model did with git", detail.git_changes);
+        let paths = counted(detail.git_changes as u64, "path", "paths");
+        let text = format!("under .git, {paths} changed: what the model did with git");
         out.line(Tone::Dim, &text);
     }
     for left in &detail.left_out {

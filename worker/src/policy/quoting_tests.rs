@@ -1,0 +1,77 @@
+//! Words that are quoted in every way, against bash itself.
+
+use proptest::prelude::*;
+
+use super::{
+    oracle_tests::{Stage, is_allowed},
+    parse,
+};
+use crate::tools;
+
+/// Parts of words, quoted in every way.
+const QUOTED: [&str; 22] = [
+    "$\"", "\"", "'", "$'", "$", "a", "bc", " ", "\\", "\\\"", "\\$", "$\"d\"", "\"e\"", "'f'", "$'g'",
+    "$\"\"", "=", "-", "\"h$\"", "[", "#", "\\\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #[test]
+    fn words_that_are_known_are_those_that_bash_gives(parts in prop::collection::vec(prop::sample::select(&QUOTED[..]), 1..9)) {
+        thread_local! {
+            static STAGE: Stage = Stage::new();
+        }
+        let line = format!("words {}", parts.concat());
+        let script = tools::script(&line);
+        let [command] = script.commands.as_slice() else { return Ok(()) };
+        let is_known = script.is_whole && !command.is_dark && command.words_before_expansion().is_none();
+        if is_known && command.words.first().is_some_and(|word| word == "words") {
+            prop_assert_eq!(&command.words[1..], STAGE.with(|stage| stage.words(&line)), "{:?}", line);
+        }
+    }
+}
+
+/// A string that is to be translated is that string: a rule that refuses sees it, and one that allows as well.
+#[test]
+fn translated_strings_are_the_words_that_bash_makes_of_them() {
+    let stage = Stage::new();
+    let text = "[[rules]]\nid = \"words\"\nverdict = \"allow\"\ncommands = [\"words *\"]\n[[rules]]\nid = \"no-push\"\n\
+                verdict = \"deny\"\ncommands = [\"words push *\"]\n[[rules]]\nid = \"keys\"\nverdict = \"deny\"\n\
+                paths = [\"keys/**\"]\n[[rules]]\nid = \"files\"\nverdict = \"allow\"\npaths = [\"**\"]\n";
+    for default in ["allow", "deny"] {
+        let policies = [parse(&format!("default = \"{default}\"\n{text}")).expect("a policy")];
+        for pushes in [
+            "words $\"push\"",
+            "words pu$\"sh\"",
+            "words $\"\"push",
+            "words $\"pu\"$\"sh\" a",
+            "words 2>&1 $\"push\"",
+            "words > out $\"push\"",
+            "$\"words\" $\"push\"",
+            "wor$\"ds\" push",
+            "words $''push",
+            "words pu$'sh'",
+            "words 2>&1 $'push'",
+            "bash -c $\"words push\"",
+            "bash -c 'words $\"push\"'",
+            "x=$\"y\" words $\"push\"",
+            "a=$(words $\"push\")",
+        ] {
+            let words = stage.words(pushes);
+            assert_eq!(words.first().map(String::as_str), Some("push"), "{pushes}");
+            assert!(!is_allowed(&policies, pushes), "{pushes} by default {default}");
+        }
+        for to in ["words a > $\"keys/a\"", "words a >ke$\"ys\"/a", "words a >> $'keys/a'"] {
+            assert!(!is_allowed(&policies, to), "{to} by default {default}");
+        }
+        for fine in [
+            "words $\"status\"",
+            "words a$\"push\"",
+            "words $\"pu\" sh",
+            "words \"$\"push",
+            "words a > $\"b\"",
+        ] {
+            assert!(is_allowed(&policies, fine), "{fine} by default {default}");
+        }
+    }
+}
