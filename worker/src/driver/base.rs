@@ -108,7 +108,14 @@ async fn run(bench: &Workbench, state: &RunState, gates: Vec<GateSpec>) -> Vec<B
 
 /// Named after all that the result depends on, as far as a log says it.
 fn kept_at(cache: &Path, tree: TreeHash, gates: &[GateSpec], pins: &RunStarted, spec: &TaskSpec) -> PathBuf {
-    let on = serde_json::json!([tree, gates, spec.setup, pins.sandbox.backend, env!("CARGO_PKG_VERSION")]);
+    let on = serde_json::json!([
+        tree,
+        gates,
+        spec.setup,
+        pins.sandbox.backend,
+        env!("CARGO_PKG_VERSION"),
+        "pipefail"
+    ]);
     cache.join("base-checks").join(format!("{}.json", blake3::hash(on.to_string().as_bytes())))
 }
 

@@ -175,7 +175,8 @@ fn python(line: &str, modules: &[String]) -> Option<String> {
     let is_in_no_package = |module: &&String| {
         let package = module.split('.').next().unwrap_or(module);
         let start = format!("Error while finding module specification for '{module}' ");
-        said.strip_prefix(&start) == Some(&format!("(ModuleNotFoundError: No module named '{package}')"))
+        let end = format!("(ModuleNotFoundError: No module named '{package}')");
+        said.strip_prefix(&start) == Some(end.as_str())
     };
     let Some(name) = said.strip_prefix("No module named ") else {
         return modules.iter().find(is_in_no_package).cloned();
