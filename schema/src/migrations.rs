@@ -39,6 +39,7 @@ pub const SQLITE: &[Migration] = migrations!("sqlite":
     13 "0013" "budgets",
     14 "0014" "checks",
     15 "0015" "overview",
+    16 "0016" "unverified",
 );
 
 /// For PostgreSQL.
@@ -58,6 +59,7 @@ pub const POSTGRES: &[Migration] = migrations!("postgres":
     13 "0013" "budgets",
     14 "0014" "checks",
     15 "0015" "overview",
+    16 "0016" "unverified",
 );
 
 #[cfg(test)]

@@ -100,6 +100,12 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
     for StateCount { state, count } in &ended {
         text.sample("docket_tasks_ended", &[("state", state.as_str())], *count as f64);
     }
+    text.family(
+        "docket_tasks_unverified",
+        "gauge",
+        "Completed tasks of docket_tasks_ended that nothing verified: final checks did not run, or there are none.",
+    );
+    text.sample("docket_tasks_unverified", &[], api.store.unverified_count().await? as f64);
     of_workers(&mut text, &workers);
     text.family(
         "docket_inbox_rows",

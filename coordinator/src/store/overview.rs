@@ -75,6 +75,9 @@ pub trait Overviews {
 
     /// How many tasks have ended and are not archived, by state.
     fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>>;
+
+    /// How many of the completed ones nothing verified.
+    fn unverified_count(&self) -> Answer<'_, Result<u64, StoreError>>;
 }
 
 impl Overviews for SqlStore {
@@ -93,6 +96,13 @@ impl Overviews for SqlStore {
 
     fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>> {
         Box::pin(ended_since(&self.db, Timestamp(i64::MIN)))
+    }
+
+    fn unverified_count(&self) -> Answer<'_, Result<u64, StoreError>> {
+        Box::pin(async {
+            let sql = "SELECT count(*) FROM tasks WHERE state = 'completed' AND unverified IS NOT NULL";
+            rows(&self.db, DOING, sql, Vec::new()).await?.first().map_or(Ok(0), |row| row.count(0))
+        })
     }
 }
 

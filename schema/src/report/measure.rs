@@ -60,6 +60,10 @@ pub struct TaskFold {
     end: Option<(Timestamp, End)>,
     accepted: bool,
     rejected: bool,
+    /// It was completed, and nothing verified the result.
+    unverified: bool,
+    /// Final checks of its last run did not run.
+    unchecked: bool,
     runs: u32,
     scripted: bool,
     counts: Counts,
@@ -90,6 +94,8 @@ pub struct Measured {
     pub scripted: bool,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
+    /// It was completed, and nothing verified the result.
+    pub unverified: bool,
     /// Its metrics.
     pub tally: Tally,
 }
@@ -101,12 +107,15 @@ impl TaskFold {
             TaskEvent::TaskLeased(_) => {
                 self.begun_at.get_or_insert(at);
             }
-            TaskEvent::TaskCompleted(_) => self.end = Some((at, End::Completed)),
+            TaskEvent::TaskCompleted(done) => {
+                self.end = Some((at, End::Completed));
+                self.unverified = done.unverified.is_some();
+            }
             TaskEvent::TaskDiscarded(_) => self.end = Some((at, End::Discarded)),
             TaskEvent::TaskCancelled(_) => self.end = Some((at, End::Cancelled)),
             TaskEvent::TaskRetried(_) | TaskEvent::TaskResumed(_) => {
                 self.end = None;
-                self.accepted = false;
+                (self.accepted, self.unverified) = (false, false);
             }
             TaskEvent::TaskAccepted(_) => self.accepted = true,
             TaskEvent::TaskRejected(_) => self.rejected = true,
@@ -137,6 +146,7 @@ impl TaskFold {
         self.standing = Standing::default();
         self.artifacts = Artifacts::default();
         self.hands = Hands::default();
+        self.unchecked = false;
         self.runs += 1;
     }
 
@@ -160,6 +170,8 @@ impl TaskFold {
             self.concluded(concluded);
         } else if let RunEvent::GateFinished(finished) = event {
             self.counts.violations += violations(&finished.facts);
+        } else if let RunEvent::RunEnded(ended) = event {
+            self.unchecked = ended.unverified.as_ref().is_some_and(|why| !why.checks.is_empty());
         } else if let RunEvent::SnapshotTaken(snapshot) = event
             && self.hands.person().is_some()
         {
@@ -260,13 +272,16 @@ impl TaskFold {
             let (of, all) = self.artifacts.there().unwrap_or_default();
             set(Metric::ArtifactCompleteness, Ratio { of, all });
         }
-        Measured { scripted: self.scripted, ended_at: self.end.map(|(at, _)| at), tally }
+        let ended_at = self.end.map(|(at, _)| at);
+        Measured { scripted: self.scripted, ended_at, unverified: self.unverified, tally }
     }
 
-    /// Completed, with a check that judged the final tree or a person who took it. A task that was completed and that
-    /// nobody judged says nothing, and so does one that was cancelled.
+    /// Completed, with a check that judged the final tree or a person who took it. One that was completed although final
+    /// checks did not run is no success before a person takes it. A task that was completed and that nobody judged says
+    /// nothing, for that files parse says nothing of the work, and so does one that was cancelled.
     fn succeeded(&self) -> Option<bool> {
         match self.end?.1 {
+            End::Completed if self.unverified && !self.accepted => self.unchecked.then_some(false),
             End::Completed => (self.accepted || self.standing.is_judged()).then_some(true),
             End::Discarded => Some(false),
             End::Cancelled => None,
@@ -316,6 +331,9 @@ pub struct TaskMetrics {
     /// Its model followed a script.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scripted: bool,
+    /// It was completed, and nothing verified the result: its final checks did not run, or there are none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unverified: bool,
     /// All twelve, against their targets.
     pub metrics: Vec<MetricView>,
 }
@@ -323,8 +341,9 @@ pub struct TaskMetrics {
 impl TaskMetrics {
     /// What came of `task`.
     pub fn of(task: TaskId, measured: &Measured) -> Self {
-        let (ended_at, scripted) = (measured.ended_at, measured.scripted);
-        Self { task, ended_at, week: ended_at.map(Week::of), scripted, metrics: measured.tally.view() }
+        let Measured { ended_at, scripted, unverified, tally } = measured;
+        let (ended_at, scripted, unverified) = (*ended_at, *scripted, *unverified);
+        Self { task, ended_at, week: ended_at.map(Week::of), scripted, unverified, metrics: tally.view() }
     }
 }
 
@@ -335,6 +354,9 @@ pub struct WeekMetrics {
     pub week: Option<Week>,
     /// How many tasks.
     pub tasks: u64,
+    /// Of these, completed and verified by nothing.
+    #[serde(default)]
+    pub unverified: u64,
     /// All twelve, of these together, against their targets.
     pub metrics: Vec<MetricView>,
 }
@@ -342,13 +364,17 @@ pub struct WeekMetrics {
 impl WeekMetrics {
     /// Of tasks, by week, the earliest first; those that have not ended come first.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskMetrics>) -> Vec<Self> {
-        let mut weeks: BTreeMap<Option<Week>, (u64, Tally)> = BTreeMap::new();
+        let mut weeks: BTreeMap<Option<Week>, (u64, u64, Tally)> = BTreeMap::new();
         for task in tasks {
-            let (count, tally) = weeks.entry(task.week).or_default();
+            let (count, unverified, tally) = weeks.entry(task.week).or_default();
             *count += 1;
+            *unverified += u64::from(task.unverified);
             *tally = tally.plus(Tally::of(&task.metrics));
         }
-        let view = |(week, (tasks, tally)): (_, (u64, Tally))| Self { week, tasks, metrics: tally.view() };
+        let view = |(week, (tasks, unverified, tally)): (_, (u64, u64, Tally))| {
+            let metrics = tally.view();
+            Self { week, tasks, unverified, metrics }
+        };
         weeks.into_iter().map(view).collect()
     }
 }
@@ -362,6 +388,9 @@ pub struct MetricsReport {
     pub weeks: Vec<WeekMetrics>,
     /// All twelve, of all tasks together.
     pub all: Vec<MetricView>,
+    /// Tasks that were completed and that nothing verified: their final checks did not run, or they have none.
+    #[serde(default)]
+    pub unverified: u64,
     /// Tasks that are left out, for their model follows a script.
     pub scripted_left_out: u64,
 }
@@ -373,6 +402,7 @@ impl MetricsReport {
         tasks.retain(|task| seen.insert(task.task));
         let sum = |all: Tally, task: &TaskMetrics| all.plus(Tally::of(&task.metrics));
         let all = tasks.iter().fold(Tally::default(), sum).view();
-        Self { weeks: WeekMetrics::of(&tasks), all, tasks, scripted_left_out }
+        let unverified = tasks.iter().filter(|task| task.unverified).count() as u64;
+        Self { weeks: WeekMetrics::of(&tasks), all, unverified, tasks, scripted_left_out }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     run::{
         BaseChecked, Concluded, EngineRef, Fact, FailureKind, GateFinished, GateRequested, GateSpec,
         GateStep, ModelAnswered, ModelTerms, Models, RunEnded, RunEvent, RunOutcome, RunStarted,
-        SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus, Verdict as Policy,
+        SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus, Unverified, Verdict as Policy,
         WorkspaceEdited,
     },
     snapshot::{Entry, EntryKind, PathChange},
@@ -228,6 +228,32 @@ fn success_is_completion_that_something_judged() {
     let cancelled = TaskCancelled { by: "me".to_owned(), reason: String::new() };
     Log::begun().gate("tests", true, passes()).task(cancelled).gives(M, None);
     Log::new().discarded().gives(M, None);
+}
+
+#[test]
+fn what_is_completed_unverified_is_counted_apart_and_is_no_success() {
+    use Metric::TaskSuccessRate as M;
+    let why = |checks: &[&str]| {
+        let checks = checks.iter().map(|name| (*name).to_owned()).collect();
+        Unverified { reason: "why".to_owned(), checks }
+    };
+    let done = |checks: &[&str]| {
+        let mut log = Log::begun();
+        let (result, unverified) = (RunOutcome::Succeeded, Some(why(checks)));
+        log.edit("a").gate("syntax", true, none());
+        log.push(RunEnded { result, summary: None, tree: None, unverified, decision: None });
+        log.task(TaskCompleted { run: RUN, unverified: Some("why".to_owned()) });
+        log
+    };
+    let mut log = done(&["tests"]);
+    log.gives(M, Some((0, 1)));
+    assert!(log.fold.finish().unverified);
+    let accepted = TaskAccepted { run: RUN, by: "me".to_owned(), comment: String::new() };
+    log.task(accepted).gives(M, Some((1, 1)));
+    assert!(log.fold.finish().unverified, "a person took it, and still no check verified it");
+    let mut without_checks = done(&[]);
+    assert!(without_checks.gives(M, None).fold.finish().unverified);
+    assert!(!Log::begun().completed().fold.finish().unverified);
 }
 
 #[test]
@@ -515,7 +541,7 @@ fn weeks_add_their_tasks_up_and_one_that_comes_twice_counts_once() {
         let mut tally = Tally::default();
         tally.set(Metric::TaskSuccessRate, Ratio::known(success));
         tally.set(Metric::PatchApplyRate, Ratio { of: edits.0, all: edits.1 });
-        let measured = Measured { scripted: false, ended_at: at.parse().ok(), tally };
+        let measured = Measured { scripted: false, ended_at: at.parse().ok(), unverified: nth == 2, tally };
         TaskMetrics::of(crate::ids::TaskId(Uuid::from_u128(nth)), &measured)
     };
     let tasks = vec![
@@ -530,6 +556,8 @@ fn weeks_add_their_tasks_up_and_one_that_comes_twice_counts_once() {
     assert_eq!(weeks, [("2026-W47".to_owned(), 1), ("2026-W48".to_owned(), 2)]);
     let of = |views: &[MetricView], nth: usize| (views[nth].ratio.of, views[nth].ratio.all);
     assert_eq!((of(&report.weeks[1].metrics, 0), of(&report.weeks[1].metrics, 1)), ((0, 1), (9, 18)));
+    let unverified: Vec<u64> = report.weeks.iter().map(|of| of.unverified).collect();
+    assert_eq!((unverified, report.unverified), (vec![0, 1], 1));
     // Of calls, and not of tasks' rates: 10 of 19.
     assert_eq!(of(&report.all, 1), (10, 19));
 }

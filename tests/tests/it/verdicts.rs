@@ -186,6 +186,51 @@ async fn tests_without_their_runner_are_shown_as_unverified_everywhere() -> Resu
     Ok(())
 }
 
+/// Lines of checks that ran no test, and why: a pipe must not hide it, nor that a module is no known runner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipe_or_an_unknown_runner_does_not_hide_that_no_test_ran() -> Result<()> {
+    docket_tests::needs!("python3");
+    let _room = room().await;
+    let house = House::start("").await?;
+    let files = |line: &str| format!("[lint.ruff]\nenabled = false\n[tests]\ncommand = \"{line}\"\n");
+    for (line, missing) in [
+        ("python3 -S -m pytest -q 2>&1 | tail -5", "pytest"),
+        ("env A=1 timeout 60 python3 -m nosuchpytest", "nosuchpytest"),
+    ] {
+        let settings = files(line);
+        let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", settings.as_str()), IGNORE];
+        let (_sample, task) = house.submit(&files, &by_command("react", 7), "react").await?;
+        let view = house.rests(task, 1).await?;
+        asks(&view, &format!("did not run: {missing} is not there, nor did it before the work"))
+            .context(line)?;
+        let run = view.task.last_run.context("a run")?;
+        let history = house.coordinator.history(run).await?;
+        let is_as_written =
+            |event: &RunEvent| matches!(event, RunEvent::GateRequested(asked) if asked.gate.command == line);
+        ensure!(history.events.iter().any(is_as_written), "{line}: recorded as written");
+        house.answer(task, "accept").await?;
+        let view = house.coordinator.ended(task).await.with_context(|| house.worker.tail())?;
+        ensure!(view.task.state == TaskState::Completed && view.task.unverified.is_some(), "{:?}", view.task);
+        // The metrics say so as well.
+        let id = task.to_string();
+        let metrics = house.row(&["metrics", &id, "--scripted", "--json"]).await?;
+        let mut views = metrics["all"].as_array().into_iter().flatten();
+        let success = views.find(|view| view["metric"] == "task_success_rate").context("a rate")?;
+        ensure!(success["ratio"]["of"] == 0 && success["ratio"]["all"] == 1, "no success: {metrics}");
+        ensure!(metrics["unverified"] == 1 && metrics["tasks"][0]["unverified"] == true, "{metrics}");
+        ensure!(metrics["weeks"][0]["unverified"] == 1, "{metrics}");
+        let said = house.coordinator.docket(&["metrics", &id, "--scripted"]).await?.ok()?;
+        let row = said.lines().find(|row| row.starts_with("unverified")).context("a row")?;
+        ensure!(row.trim_end().ends_with(" 1"), "{said}");
+    }
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let url = format!("{}/metrics", house.coordinator.address());
+    let told = http.get(url).bearer_auth(house.coordinator.token()).send().await?.text().await?;
+    ensure!(told.contains("\ndocket_tasks_unverified 2\n"), "{told}");
+    house.end().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_setting_completes_or_fails_unverified_runs_without_asking() -> Result<()> {
     docket_tests::needs!("python3");

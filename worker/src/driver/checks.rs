@@ -190,9 +190,10 @@ fn call(open: &GateRequested, timeout_ms_max: u64) -> (ToolUse, Option<TestRunne
     let (name, args, tests) = if open.gate.name == TESTS {
         ("run_tests", serde_json::json!({}), Some(TestRunnerConfig { command }))
     } else if open.gate.mend.is_some() && timeout_ms_max >= 1000 {
+        let command = tools::as_check(&command);
         ("run_command", serde_json::json!({ "command": command, "timeout_s": timeout_ms_max / 1000 }), None)
     } else {
-        ("run_command", serde_json::json!({ "command": command }), None)
+        ("run_command", serde_json::json!({ "command": tools::as_check(&command) }), None)
     };
     (ToolUse { call: open.call.clone(), name: name.to_owned(), args, malformed: None }, tests)
 }
@@ -220,6 +221,18 @@ mod tests {
             let line = tests.map(|tests| tests.command);
             let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
             assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));
+        }
+    }
+
+    #[test]
+    fn a_check_that_is_a_pipe_fails_with_any_of_its_commands() {
+        for mend in [None, Some(docket_schema::run::Mend { command: None, files: Vec::new(), imports: None })]
+        {
+            let mut piped = open("mine");
+            piped.gate = GateSpec { command: "lints | tail -5".to_owned(), mend, ..piped.gate };
+            let (used, _) = call(&piped, 300_000);
+            let line = used.args["command"].as_str().unwrap_or_default();
+            assert!(line.contains("pipefail") && line.ends_with("; lints | tail -5"), "{line}");
         }
     }
 

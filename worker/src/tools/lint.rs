@@ -23,6 +23,7 @@ use super::{
     output::{cut, printable},
     run_command::as_text,
     runner::{CommandOutput, CommandSpec, Ended, RunnerError},
+    shell::as_check,
 };
 use crate::lint::{Finding, findings, is_for, is_of_project, line};
 
@@ -137,7 +138,8 @@ async fn check(
     files: &[WorkPath],
 ) -> Result<(LintStatus, String), RunnerError> {
     let timeout_ms = context.settings.time_limit(edited.timeout_ms).ms;
-    let spec = CommandSpec { shell: line(&linter.check, files), cwd: None, timeout_ms };
+    let shell = as_check(&line(&linter.check, files)).into_owned();
+    let spec = CommandSpec { shell, cwd: None, timeout_ms };
     Ok(status_of(&context.runner.run(spec).await?))
 }
 

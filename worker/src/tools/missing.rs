@@ -10,6 +10,7 @@ use docket_schema::{
 use super::{
     files::{load, work_path},
     runner::Ended,
+    shell::{Simple, commands},
 };
 
 /// Exit status of a shell that does not find a program.
@@ -68,6 +69,7 @@ pub fn says_how_to_test(path: &WorkPath) -> bool {
 pub(super) fn missing(
     root: &Dir,
     ended: Ended,
+    line: &str,
     counts: Option<TestCounts>,
     said: &str,
 ) -> Option<(NotRunCause, String)> {
@@ -82,35 +84,60 @@ pub(super) fn missing(
         status == NOT_FOUND || lines().any(|line| line.starts_with("make") && line.ends_with("Error 127"));
     let program = || lines().find_map(program).unwrap_or("a program that they call").to_owned();
     let of = |cause| move |name: String| (cause, name);
-    let runner = lines().find_map(python).or_else(|| lines().find_map(runner));
-    runner
-        .map(of(NotRunCause::RunnerMissing))
+    let modules = modules_run(line);
+    let module = lines().find_map(|line| python(line, &modules)).map(of(NotRunCause::RunnerMissing));
+    module
+        .or_else(|| lines().find_map(lacks))
         .or_else(|| package(root, said).map(of(NotRunCause::DependencyMissing)))
         .or_else(|| lines().find_map(fetched).map(of(NotRunCause::DependencyMissing)))
         .or_else(|| lines().find_map(script).map(of(NotRunCause::ProgramMissing)))
         .or_else(|| no_program.then(|| (NotRunCause::ProgramMissing, program())))
 }
 
-/// What starts the tests, as other runners say that they do not have it.
-fn runner(line: &str) -> Option<String> {
-    let quoted = |rest: &str| rest.split(['\'', '`', '"']).next().unwrap_or(rest).to_owned();
-    let after = |mark: &str| line.split_once(mark).map(|(_, rest)| quoted(rest));
-    after("No rule to make target '")
-        // What a target needs may be gone for what the run did.
-        .filter(|_| !line.contains("needed by"))
-        .map(|target| format!("the make target {target}"))
-        .or_else(|| after("Missing script: \"").map(|name| format!("the script {name} of package.json")))
-        .or_else(|| after("error: no such command: `").map(|name| format!("cargo-{name}")))
-        .or_else(|| after("error: toolchain '").map(|name| format!("the toolchain {name}")))
-        .or_else(|| after("error: linker `"))
-        .or_else(|| {
-            let options = line.split_once("error: unrecognized arguments: ")?.1;
-            Some(format!("a plugin of pytest that knows {options}"))
-        })
-        .or_else(|| {
-            let name = line.strip_prefix("Preset ")?.split_once(" not found")?.0;
-            Some(format!("the preset {name}"))
-        })
+/// What programs say of what they do not have: how a line begins, words in it that a name follows, what is missing, with
+/// `{}` for that name, and whether that is the runner itself or a program that is called. A name stands in quotes, or is
+/// all the rest.
+const LACKS: [(&str, &str, &str, NotRunCause); 18] = [
+    ("", "No rule to make target '", "the make target {}", NotRunCause::RunnerMissing),
+    ("", "Missing script: \"", "the script {} of package.json", NotRunCause::RunnerMissing),
+    ("", "error: no such command: `", "cargo-{}", NotRunCause::RunnerMissing),
+    ("", "error: toolchain '", "the toolchain {}", NotRunCause::RunnerMissing),
+    ("", "error: linker `", "{}", NotRunCause::RunnerMissing),
+    ("", "error: unrecognized arguments: ", "a plugin of pytest that knows {}", NotRunCause::RunnerMissing),
+    ("npm", "npx canceled due to missing packages", "{}", NotRunCause::ProgramMissing),
+    ("npm", "could not determine executable to run", "a program that npx runs", NotRunCause::ProgramMissing),
+    ("ERR_PNPM_", "Command \"", "{}", NotRunCause::ProgramMissing),
+    ("ERR_PNPM_", "Command failed with ENOENT: ", "{}", NotRunCause::ProgramMissing),
+    ("error Command \"", "error Command \"", "{}", NotRunCause::ProgramMissing),
+    ("Usage Error: ", "Couldn't find a script named \"", "{}", NotRunCause::ProgramMissing),
+    ("command not found: ", "command not found: ", "{}", NotRunCause::ProgramMissing),
+    ("bundler: ", "command not found: ", "{}", NotRunCause::ProgramMissing),
+    ("Could not find gem '", "Could not find gem '", "the gem {}", NotRunCause::ProgramMissing),
+    ("go: ", "no such tool \"", "{}", NotRunCause::ProgramMissing),
+    ("Could not execute because", "the specified command", "a dotnet command", NotRunCause::ProgramMissing),
+    ("Run \"dotnet tool restore\"", "to make the \"", "{}", NotRunCause::ProgramMissing),
+];
+
+/// What a program that starts the tests says that it does not have.
+fn lacks(line: &str) -> Option<(NotRunCause, String)> {
+    let line = line.trim_start_matches('[');
+    let is_quote = |c: char| matches!(c, '\'' | '`' | '"');
+    let known = LACKS.iter().find_map(|(begins, mark, what, cause)| {
+        let rest = line.strip_prefix(begins).and_then(|_| line.split_once(mark))?.1;
+        let mut parts = rest.split(is_quote);
+        let quoted = if mark.ends_with(is_quote) { parts.next() } else { parts.nth(1) };
+        let name = quoted.unwrap_or(rest).trim();
+        // npx names the version as well: `"jest@29.7.0"`.
+        let bare = name
+            .rsplit_once('@')
+            .map(|(bare, _)| bare)
+            .filter(|bare| line.contains("npx") && !bare.is_empty());
+        Some((*cause, what.replace("{}", bare.unwrap_or(name))))
+    });
+    // What a target needs may be gone for what the run did.
+    let preset = || line.strip_prefix("Preset ")?.split_once(" not found");
+    let preset = || Some((NotRunCause::RunnerMissing, format!("the preset {}", preset()?.0)));
+    known.filter(|_| !line.contains("needed by")).or_else(preset)
 }
 
 /// A script that an interpreter does not find.
@@ -139,13 +166,36 @@ fn program(line: &str) -> Option<&str> {
 const PYTHON_RUNNERS: [&str; 4] = ["pytest", "nose", "nose2", "tox"];
 
 /// The interpreter's whole line, which names its path: `/usr/bin/python3: No module named pytest`. A test that cannot
-/// import a runner says something else.
-fn python(line: &str) -> Option<String> {
-    let (path, name) = line.split_once(": No module named ")?;
+/// import a module says something else. `modules` are those that the line itself runs.
+fn python(line: &str, modules: &[String]) -> Option<String> {
+    let (path, said) = line.split_once(": ")?;
+    if !is_python(path) || path.contains(char::is_whitespace) {
+        return None;
+    }
+    let is_in_no_package = |module: &&String| {
+        let package = module.split('.').next().unwrap_or(module);
+        let start = format!("Error while finding module specification for '{module}' ");
+        let end = format!("(ModuleNotFoundError: No module named '{package}')");
+        said.strip_prefix(&start) == Some(end.as_str())
+    };
+    let Some(name) = said.strip_prefix("No module named ") else {
+        return modules.iter().find(is_in_no_package).cloned();
+    };
+    (PYTHON_RUNNERS.contains(&name) || modules.iter().any(|module| module == name)).then(|| name.to_owned())
+}
+
+fn is_python(path: &str) -> bool {
     let program = path.rsplit('/').next().unwrap_or(path);
-    let is_interpreter = ["python", "pypy"].iter().any(|start| program.starts_with(start));
-    let is_path = is_interpreter && !path.contains(char::is_whitespace);
-    (is_path && PYTHON_RUNNERS.contains(&name)).then(|| name.to_owned())
+    ["python", "pypy"].iter().any(|start| program.starts_with(start))
+}
+
+/// Modules that a shell line runs: `cd x && timeout 5 python3 -m nose2`.
+fn modules_run(line: &str) -> Vec<String> {
+    let of = |command: Simple| {
+        let mut words = command.words.into_iter().skip_while(|word| !is_python(word));
+        words.find(|word| word == "-m").and_then(|_| words.next())
+    };
+    commands(line).into_iter().filter_map(of).collect()
 }
 
 /// A package that package.json depends on and `node_modules` does not hold.
@@ -168,7 +218,7 @@ fn package(root: &Dir, said: &str) -> Option<String> {
     absent.next()
 }
 
-/// What cargo and go would have had to fetch.
+/// What cargo, go and npm would have had to fetch.
 fn fetched(line: &str) -> Option<String> {
     let of_cargo = line.strip_prefix("error: failed to get `").and_then(|rest| rest.split('`').next());
     let of_cargo = of_cargo.map(|name| format!("crate {name}"));
@@ -179,7 +229,12 @@ fn fetched(line: &str) -> Option<String> {
             .then(|| "crates of the lock file".to_owned())
     };
     let of_go = || line.contains("dial tcp: lookup proxy.golang.org").then(|| "modules of go.mod".to_owned());
-    of_cargo.or_else(cargo_is_cut_off).or_else(of_go)
+    let of_npm = || {
+        let url =
+            line.strip_prefix("npm")?.split_once("request to https://")?.1.split_once(" failed, reason")?.0;
+        url.split_once('/').map(|(_, name)| name.replace("%2f", "/"))
+    };
+    of_cargo.or_else(cargo_is_cut_off).or_else(of_go).or_else(of_npm)
 }
 
 /// What the model is told where something is missing.
@@ -244,18 +299,83 @@ mod tests {
             (1, "cat: a.txt: No such file or directory", None),
             (0, "sh: 1: vitest: not found", None),
         ] {
-            let found = missing(&w.dir, Ended::Exit(status), None, said);
+            let found = missing(&w.dir, Ended::Exit(status), "make test", None, said);
             assert_eq!(found.as_ref().map(|(_, name)| name.as_str()), want, "{said}");
         }
         let errors = Some(TestCounts { errors: 1, ..TestCounts::default() });
         let said = "/usr/bin/python3: No module named pytest";
         assert_eq!(
-            missing(&w.dir, Ended::Exit(1), errors, said),
+            missing(&w.dir, Ended::Exit(1), "make test", errors, said),
             None,
             "a module that is loaded may print it"
         );
         let ran = Some(TestCounts { passed: 1, ..TestCounts::default() });
-        assert_eq!(missing(&w.dir, Ended::Exit(127), ran, "sh: 1: x: not found"), None);
-        assert_eq!(missing(&w.dir, Ended::TimedOut, None, "sh: 1: x: not found"), None);
+        assert_eq!(missing(&w.dir, Ended::Exit(127), "", ran, "sh: 1: x: not found"), None);
+        assert_eq!(missing(&w.dir, Ended::TimedOut, "", None, "sh: 1: x: not found"), None);
+    }
+
+    /// What is missing where this line ended with 1 and said this.
+    fn lacking(line: &str, said: &str) -> Option<(NotRunCause, String)> {
+        missing(&Workspace::new(&[]).dir, Ended::Exit(1), line, None, said)
+    }
+
+    #[test]
+    fn a_module_that_the_line_runs_is_its_runner() {
+        let said = "/usr/bin/python3: No module named nosuchpytest\n";
+        let runner = |name: &str| Some((NotRunCause::RunnerMissing, name.to_owned()));
+        for line in [
+            "python3 -m nosuchpytest",
+            "cd x && env A=1 timeout 5 python3 -B -m nosuchpytest -q 2>&1 | tail -5",
+            "A=1 .venv/bin/python -m 'nosuchpytest'",
+            "poetry run python -m nosuchpytest",
+        ] {
+            assert_eq!(lacking(line, said), runner("nosuchpytest"), "{line}");
+        }
+        for (line, said) in [
+            ("python3 -m other", said),
+            ("python3 nosuchpytest", said),
+            ("python3 -m nosuchpytest", "ModuleNotFoundError: No module named 'nosuchpytest'"),
+            ("python3 -m nosuchpytest", "/usr/bin/python3: No module named nosuchpytest.deep"),
+            (
+                "python3 -m a.b",
+                "/usr/bin/python3: Error while finding module specification for 'a.b' (ImportError: x)",
+            ),
+        ] {
+            assert_eq!(lacking(line, said), None, "{line}: {said}");
+        }
+        let said = "/usr/bin/python3: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module \
+                    named 'a')";
+        assert_eq!(lacking("python3 -m a.b", said), runner("a.b"));
+    }
+
+    #[test]
+    fn a_program_that_a_starter_of_programs_does_not_find_is_missing() {
+        for (said, name) in [
+            ("npm ERR! npx canceled due to missing packages: [\"jest@29.7.0\"]", "jest"),
+            ("npm error npx canceled due to missing packages and no YES option: [\"@a/b@1.0.0\"]", "@a/b"),
+            ("npm error could not determine executable to run", "a program that npx runs"),
+            ("\u{2009}ERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL\u{2009} Command \"jest\" not found", "jest"),
+            ("[ERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL] Command failed with ENOENT: jest --ci", "jest --ci"),
+            ("error Command \"jest\" not found.", "jest"),
+            ("command not found: jest", "jest"),
+            ("Usage Error: Couldn't find a script named \"jest\".", "jest"),
+            ("bundler: command not found: rspec", "rspec"),
+            ("Could not find gem 'rspec (~> 3)' in locally installed gems.", "the gem rspec (~> 3)"),
+            ("go: no such tool \"nosuch\"", "nosuch"),
+            ("Run \"dotnet tool restore\" to make the \"dotnet-x\" command available.", "dotnet-x"),
+        ] {
+            assert_eq!(lacking("", said), Some((NotRunCause::ProgramMissing, name.to_owned())), "{said}");
+        }
+        let said =
+            "npm error request to https://registry.npmjs.org/@a%2fjest failed, reason: getaddrinfo EAI_AGAIN";
+        assert_eq!(lacking("npx jest", said), Some((NotRunCause::DependencyMissing, "@a/jest".to_owned())));
+        for said in [
+            "\u{2009}ERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL\u{2009} Command failed with exit code 1: jest",
+            "error Command failed with exit code 1.",
+            "make: *** No rule to make target 'a.c', needed by 'all'.  Stop.",
+            "expected command not found: x",
+        ] {
+            assert_eq!(lacking("", said), None, "{said}");
+        }
     }
 }

@@ -91,7 +91,7 @@ pub use search_codebase::NO_HITS;
 pub(crate) use set::{acting, acts_on_folders, is_card, is_external, named_files, shell_line, written_files};
 pub use set::{all_names, card_specs, has, is_beyond_run, specs_of, waits};
 pub use shell::quote;
-pub(crate) use shell::{Simple, script, sets_git_alias, without_git_options};
+pub(crate) use shell::{Simple, as_check, script, sets_git_alias, without_git_options};
 pub use show_changes::NAME as SHOW_CHANGES;
 pub use show_file::{NAME as SHOW_FILE, NOT_THERE};
 pub use signature::error_signature;

@@ -17,10 +17,16 @@ const NOT_EXECUTABLE: i32 = 126;
 const LISTED_MAX: usize = 5;
 
 /// Why tests whose command ended so did not run, or not all of them; `None` where all ran.
-pub(super) fn not_run(root: &Dir, ended: Ended, report: &TestReport, said: &str) -> Option<NotRun> {
+pub(super) fn not_run(
+    root: &Dir,
+    ended: Ended,
+    line: &str,
+    report: &TestReport,
+    said: &str,
+) -> Option<NotRun> {
     match ended {
         Ended::Exit(0) => None,
-        Ended::Exit(status) => exited(root, status, report, said),
+        Ended::Exit(status) => exited(root, status, line, report, said),
         Ended::TimedOut => Some(NotRun::because(NotRunCause::TimedOut, "its time limit ended it")),
         Ended::Signal(signal) => {
             Some(NotRun::because(NotRunCause::Killed, format!("signal {signal} ended it")))
@@ -32,12 +38,12 @@ pub(super) fn not_run(root: &Dir, ended: Ended, report: &TestReport, said: &str)
     }
 }
 
-fn exited(root: &Dir, status: i32, report: &TestReport, said: &str) -> Option<NotRun> {
+fn exited(root: &Dir, status: i32, line: &str, report: &TestReport, said: &str) -> Option<NotRun> {
     let partly = has_run(report);
     let uncollected = report.uncollected.clone();
     // A runner that names what it could not load is there.
     if !partly && uncollected.is_empty() {
-        let lacks = missing::missing(root, Ended::Exit(status), report.counts, said);
+        let lacks = missing::missing(root, Ended::Exit(status), line, report.counts, said);
         if let Some((cause, name)) = lacks {
             return Some(NotRun::lacking(cause, &name));
         }
@@ -117,7 +123,7 @@ mod tests {
     fn read(status: i32, said: &str) -> Option<(NotRunCause, Vec<String>, bool)> {
         let manifest = r#"{"devDependencies":{"vitest":"3"}}"#;
         let w = Workspace::new(&[("package.json", manifest)]);
-        let why = not_run(&w.dir, Ended::Exit(status), &parse_tests(said), said)?;
+        let why = not_run(&w.dir, Ended::Exit(status), "make test", &parse_tests(said), said)?;
         let names = why.missing.into_iter().chain(why.uncollected).collect();
         Some((why.cause, names, why.partly))
     }
@@ -240,7 +246,7 @@ mod tests {
             (Ended::Signal(9), NotRunCause::Killed),
             (Ended::Exceeded(docket_schema::tool::Exceeded::Memory), NotRunCause::LimitExceeded),
         ] {
-            let why = not_run(&w.dir, ended, &TestReport::default(), "");
+            let why = not_run(&w.dir, ended, "", &TestReport::default(), "");
             assert_eq!(why.map(|why| why.cause), Some(cause), "{ended:?}");
         }
     }

@@ -11,7 +11,7 @@ use super::{
     output::{cut, printable},
     run_command::{as_text, ended},
     runner::{CommandOutput, CommandSpec, Ended},
-    shell::quote,
+    shell::{as_check, quote},
     test_files,
     test_output::parse_tests,
     test_runner::{NO_PATH, choose},
@@ -71,7 +71,8 @@ pub(crate) fn as_run(line: &str) -> Vec<String> {
 fn telling_hangs(shell: &str, limit_ms: u64) -> String {
     let seconds = limit_ms as f64 / 2000.0;
     format!(
-        "export PYTEST_ADDOPTS=\"${{PYTEST_ADDOPTS:+$PYTEST_ADDOPTS }}-o faulthandler_timeout={seconds:.1}\"; {shell}"
+        "export PYTEST_ADDOPTS=\"${{PYTEST_ADDOPTS:+$PYTEST_ADDOPTS }}-o faulthandler_timeout={seconds:.1}\"; {}",
+        as_check(shell)
     )
 }
 
@@ -127,7 +128,7 @@ fn answer(
         None => out.push_str("the runner's counts could not be read\n"),
     }
     let passed = output.ended == Ended::Exit(0);
-    let mut stopped = not_run::not_run(context.root, output.ended, &report, &joined);
+    let mut stopped = not_run::not_run(context.root, output.ended, &plan.shell, &report, &joined);
     if report.counts.is_some_and(|counts| counts.total() == 0) {
         let whole = args.test_path.as_deref().is_none_or(|path| path.trim().is_empty());
         let (words, unrun) = none_ran(context, plan, &joined, passed && whole);

@@ -5,9 +5,11 @@ mod accounted;
 mod arithmetic;
 mod lookup;
 mod parse;
+mod pipes;
 mod wrap;
 
 pub(crate) use parse::script;
+pub(crate) use pipes::as_check;
 pub(crate) use wrap::{sets_git_alias, without_git_options};
 
 /// One command of a line: its words without quotes, and where its output is redirected.

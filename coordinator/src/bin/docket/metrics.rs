@@ -1,7 +1,7 @@
 //! `docket metrics`: how well tasks went, against their targets, from the log alone.
 
 use docket_schema::{
-    report::{Metric, MetricView, MetricsReport, Side, Verdict, Week},
+    report::{Metric, MetricView, MetricsReport, Side, Verdict, Week, WeekMetrics},
     wire::MetricsQuery,
 };
 use docket_worker::client::Client;
@@ -21,6 +21,9 @@ use crate::{
 #[command(
     after_help = "Twelve metrics, each with its target: + is met, ! is missed, - is not measured, which is neither. Without a task or
 a batch: the tasks that ended in the last four weeks, week by week. A run's id means its task.
+
+The row `unverified` counts completed tasks whose final checks did not run, or that have none. One whose checks did
+not run is no success in task_success_rate, unless a person has accepted it since with `docket accept`.
 
 Tests that failed before a run touched anything, and what they came to after it, are known where somebody ran
 them then: docket does by itself unless run.base_checks is off. Tasks whose model follows a script are left out,
@@ -115,12 +118,27 @@ fn target(view: &MetricView) -> String {
     format!("{side} {}", view.target)
 }
 
+/// The row of tasks that were completed and that nothing verified: a count, without a target.
+fn unverified(report: &MetricsReport, weeks: Option<&[WeekMetrics]>) -> Vec<Cell> {
+    let cell = |count: u64| match count {
+        0 => Cell::new("0"),
+        _ => Cell::styled(count.to_string(), Style::Bad),
+    };
+    let weeks = weeks.into_iter().flat_map(shown).map(|of| cell(of.unverified));
+    [Cell::new("unverified"), Cell::new(""), cell(report.unverified)].into_iter().chain(weeks).collect()
+}
+
+/// The last weeks.
+fn shown(weeks: &[WeekMetrics]) -> &[WeekMetrics] {
+    &weeks[weeks.len().saturating_sub(WEEKS_SHOWN_MAX)..]
+}
+
 /// Weeks that fit beside each other.
 const WEEKS_SHOWN_MAX: usize = 6;
 
 fn show(cx: &Context, args: &Args, report: &MetricsReport) {
-    let weeks = report.weeks.iter().rev().take(WEEKS_SHOWN_MAX).rev();
-    let columns: Vec<(String, &[MetricView])> = weeks
+    let columns: Vec<(String, &[MetricView])> = shown(&report.weeks)
+        .iter()
         .map(|of| {
             let week = of.week.map_or_else(|| "not ended".to_owned(), |week| week.to_string());
             (format!("{week} ({})", of.tasks), of.metrics.as_slice())
@@ -148,6 +166,7 @@ fn show(cx: &Context, args: &Args, report: &MetricsReport) {
         }
         table.row(cells);
     }
+    table.row(unverified(report, several.then_some(report.weeks.as_slice())));
     display::say(&table.render(cx.screen));
     let mut said = display::count(report.tasks.len() as u64, "task");
     if args.id.is_none() && args.batch.is_none() {
