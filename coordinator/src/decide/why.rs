@@ -459,6 +459,16 @@ mod tests {
     }
 
     #[test]
+    fn a_question_of_several_lines_is_one_line() {
+        let mut all = standing(|_| {});
+        all.record.state = TaskState::Blocked;
+        all.record.blocked_why = Some(TaskBlockedWhy::Person);
+        all.record.message = Some("which port?\n\n- 80\n- 8080\n".to_owned());
+        let text = says(&all).1;
+        assert!(text.starts_with("its run asks a person: which port? - 80 - 8080; "), "{text}");
+    }
+
+    #[test]
     fn the_fault_of_the_only_worker_that_takes_a_task_is_named() {
         let mut all = standing(|spec| spec.model.provider = "openai".to_owned());
         let scope = FaultScope::of_provider(&all.record.spec.model);

@@ -379,20 +379,17 @@ pub trait Store: Archives + Overviews + Reports + WriterHealth + Send + Sync + '
     fn read(&self, stream: StreamId, after: Seq, limit: u32)
     -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
 
-    /// Hands every event of a stream after `after` to `each`, in order, until that breaks off: for
-    /// whoever walks a stream and keeps little of it. `each` is called on a thread that may block.
+    /// Hands every event of a stream after `after` to `each`, in order, until that breaks off. `each` may block.
     fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Answer<'_, Result<(), StoreError>>;
 
     /// Head of a stream; `None` where there is none.
     fn head(&self, stream: StreamId) -> Answer<'_, Result<Option<Head>, StoreError>>;
 
-    /// The whole log by position. Never skips an event that commits late: what it answers is
-    /// followed only by positions that were not yet there.
+    /// The whole log by position, complete up to what it answers: no event that commits late is skipped.
     fn feed(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
 
-    /// The committed events after `after` by position, at most `limit`: also those that [`Store::feed`] holds back while
-    /// an older transaction is open, in whichever database of the server. An event with a lower position may be committed
-    /// after this has answered.
+    /// The committed events after `after` by position, also those that [`Store::feed`] holds back while an older transaction
+    /// is open in any database of the server. An event with a lower position may be committed later.
     fn committed_events(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
 
     /// All stream ids after `after` in name order, at most `limit`.

@@ -8,14 +8,14 @@ use docket_tests::structure;
 use crate::tidy::root;
 
 /// Lines of the product that are neither empty nor a comment. To reach: 108,000.
-const PRODUCT_CODE_MAX: usize = 125_600;
+const PRODUCT_CODE_MAX: usize = 125_300;
 /// Lines of test code for a hundred of the product. To reach: 80.
 const TEST_PERCENT_MIN: usize = 67;
 /// Files of the product in one folder, without those of folders in it.
 const FOLDER_FILES_MAX: usize = 15;
 /// Folders with more files, and how many they may have. To reach: none over 20.
 const CROWDED: &[(&str, usize)] = &[
-    ("coordinator/src/bin/docket", 97),
+    ("coordinator/src/bin/docket", 98),
     ("coordinator/src/bin/docket/bench", 38),
     ("coordinator/src/bin/docket/step", 20),
     ("coordinator/src/decide", 28),
@@ -23,13 +23,13 @@ const CROWDED: &[(&str, usize)] = &[
     ("coordinator/src/store", 37),
     ("schema/src/run", 24),
     ("schema/src/wire", 25),
+    ("worker/edit/src", 29),
     ("worker/src/client", 19),
     ("worker/src/driver", 33),
-    ("worker/edit/src", 30),
     ("worker/src/engine", 24),
     ("worker/src/model", 18),
     ("worker/src/sandbox", 18),
-    ("worker/src/tools", 47),
+    ("worker/src/tools", 46),
     ("worker/src/workspace", 31),
 ];
 /// Lines of a function's body.

@@ -268,3 +268,17 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
     };
     (style, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_has_its_name_where_its_call_was_seen() {
+        let mut checks = Checks::default();
+        let (seen, unseen) = (CallId("g1-0".to_owned()), CallId("g1-1".to_owned()));
+        checks.0.insert(seen.clone(), "tests".to_owned());
+        assert_eq!(checks.named(&seen), "the final check `tests`");
+        assert_eq!(checks.named(&unseen), "the final check");
+    }
+}

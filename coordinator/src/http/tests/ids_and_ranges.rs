@@ -3,7 +3,7 @@
 
 use docket_schema::{
     ids::TaskId,
-    task::TaskSpec,
+    task::{Backoff, TaskSpec},
     wire::{Problem, ProblemCode, SubmitResponse},
 };
 use serde_json::{Value, json};

@@ -142,7 +142,10 @@ fn is_active(text: &str, context: Context) -> bool {
 fn is_blank(line: &str, from: usize, gap: &str) -> bool {
     let plain = gap.replace("\\\n", "");
     // The grammar loses an argument of this one sign in front of a here-document.
-    let plain = if plain.trim_matches([' ', '\t']) == "-" { " ".to_owned() } else { plain };
+    let is_lost = plain.starts_with([' ', '\t'])
+        && plain.ends_with([' ', '\t'])
+        && plain.trim_matches([' ', '\t']) == "-";
+    let plain = if is_lost { " ".to_owned() } else { plain };
     if !plain.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\n')) {
         return false;
     }

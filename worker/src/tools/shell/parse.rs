@@ -45,7 +45,9 @@ pub(crate) fn script(line: &str) -> Script {
 fn read(line: &str, depth: usize, out: &mut Script) {
     let untranslated = untranslated(line);
     let line = untranslated.line.as_ref();
-    out.is_whole &= untranslated.is_sure;
+    // Bash joins the two lines before it looks what the `$` begins, and no lines behind a `#`; the grammar reads both otherwise.
+    let is_joined = ["$\\\n", "#\\\n"].iter().any(|end| line.contains(end));
+    out.is_whole &= untranslated.is_sure && !is_joined;
     let readable = readable(line);
     let Ok(tree) = syntax::shell_tree(readable.as_bytes()) else {
         // Nothing is known of it but its words.
@@ -96,10 +98,11 @@ fn untranslated(line: &str) -> Untranslated<'_> {
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
-        // Behind these it may be a character of another token.
-        let is_apart = || !line[from..node.start_byte()].ends_with(['\\', '$']);
+        // The token may begin before the sign, which may be a character of another one behind these.
+        let sign = node.end_byte().saturating_sub(1);
+        let is_apart = || !line[from..sign].ends_with(['\\', '$']);
         if is_translation(node, line) && is_apart() {
-            out.push_str(&line[from..node.start_byte()]);
+            out.push_str(&line[from..sign]);
             from = node.end_byte();
         }
         if cursor.goto_first_child() {
@@ -352,7 +355,9 @@ pub(super) fn word(node: Node<'_>, line: &str) -> String {
             let inner = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
             unescaped(inner, |c| "\"\\$`\n".contains(c))
         }
-        "ansi_c_string" => text.trim_start_matches("$'").trim_end_matches('\'').to_owned(),
+        "ansi_c_string" => {
+            text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text).to_owned()
+        }
         _ => text.to_owned(),
     }
 }

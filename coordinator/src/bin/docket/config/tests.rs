@@ -55,6 +55,8 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     }
     let failure = read("[run\n").expect_err("no TOML");
     assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not TOML"));
+    let failure = read("[run]\nx = \n").expect_err("no value");
+    assert!(!failure.error.to_string().contains('\n'), "{:?}", failure.error.to_string());
 }
 
 #[test]
