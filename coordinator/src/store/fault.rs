@@ -140,14 +140,14 @@ mod tests {
         let copied = again(&answered);
         for error in [answered, copied] {
             let text = error.to_string();
-            assert!(text.contains("while reading (no such table: nowhere); docket tries again"), "{text}");
+            assert!(text.ends_with("while reading (no such table: nowhere)"), "{text}");
         }
         let silent = StoreError::Unavailable {
             backend: "sqlite",
             doing: "reading",
             source: sqlx::Error::PoolTimedOut,
         };
-        assert!(silent.to_string().contains("while reading; docket tries again"), "{silent}");
+        assert!(silent.to_string().ends_with("while reading"), "{silent}");
     }
 
     /// What a database that is away, read-only or short of something says is never docket's own fault.

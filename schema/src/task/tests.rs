@@ -41,13 +41,13 @@ fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
         ("crashes_max", |task, n| task.crashes_max = n as u32, &[1, u32::MAX as i64], &[0]),
         (
             "backoff.base_ms",
-            |task, n| task.backoff.base_ms = n as u64,
+            |task, n| task.backoff = Backoff { base_ms: n as u64, max_ms: BACKOFF_MS_MAX },
             &[0, 2_592_000_000],
             &[2_592_000_001, max],
         ),
         (
             "backoff.max_ms",
-            |task, n| task.backoff.max_ms = n as u64,
+            |task, n| task.backoff = Backoff { base_ms: 0, max_ms: n as u64 },
             &[0, 2_592_000_000],
             &[2_592_000_001, max],
         ),

@@ -127,14 +127,14 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             what: "a missing repository",
             args: &["submit", "x", "--model", "openai:x", "--repo", "/does/not/exist"],
             env: &[],
-            code: 1,
+            code: 2,
             says: &["/does/not/exist", "--repo"],
         },
         Case {
             what: "a folder without git",
             args: &["submit", "x", "--model", "openai:x", "--repo", plain],
             env: &[],
-            code: 1,
+            code: 2,
             says: &["git"],
         },
         Case {

@@ -95,7 +95,7 @@ async fn a_run_that_asks_is_answered_once_and_goes_on() {
     let problem = house.admin(&answer, &long).await.problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("text")));
     for empty in [json!({}), json!({ "text": " ".repeat(20_000) })] {
-        assert_eq!(house.admin(&answer, &empty).await.problem().code, ProblemCode::WrongState);
+        assert_eq!(house.admin(&answer, &empty).await.problem().code, ProblemCode::InvalidRequest);
     }
     // Longer than what stands in an event: a blob of the same transaction.
     let text = "y".repeat(20_000);
