@@ -278,7 +278,7 @@ impl TaskFold {
 
     /// Completed, with a check that judged the final tree or a person who took it. One that was completed although final
     /// checks did not run is no success before a person takes it. A task that was completed and that nobody judged says
-    /// nothing, for that files parse says nothing of the work, and so does one that was cancelled.
+    /// nothing (that files parse says little about the work), and so does one that was cancelled.
     fn succeeded(&self) -> Option<bool> {
         match self.end?.1 {
             End::Completed if self.unverified && !self.accepted => self.unchecked.then_some(false),

@@ -34,8 +34,7 @@ pub struct KnownFailures {
     ran_in: Option<Turn>,
     /// The worker that has the run now.
     worker: Option<IncarnationId>,
-    /// What each check came to on the untouched tree, and at which worker. A result that the worker kept of an earlier
-    /// run is its own.
+    /// What each check came to on the untouched tree, and at which worker. None: at an earlier run.
     base: BTreeMap<String, (CheckResult, Option<IncarnationId>)>,
     /// Checks that docket itself ran there: their results hold, whatever the model's own tests say.
     recorded: BTreeSet<String>,
@@ -111,7 +110,9 @@ impl KnownFailures {
     pub(super) fn base_checked(&mut self, event: &BaseChecked) {
         if !self.changed {
             let result = CheckResult::from_facts(event.passed, &event.facts);
-            self.base.insert(event.gate.name.clone(), (result, self.worker));
+            // A result of an earlier run says what was installed then.
+            let worker = self.worker.filter(|_| !event.shared);
+            self.base.insert(event.gate.name.clone(), (result, worker));
             self.recorded.insert(event.gate.name.clone());
         }
     }

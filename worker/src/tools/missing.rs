@@ -84,8 +84,16 @@ pub(super) fn missing(
         status == NOT_FOUND || lines().any(|line| line.starts_with("make") && line.ends_with("Error 127"));
     let program = || lines().find_map(program).unwrap_or("a program that they call").to_owned();
     let of = |cause| move |name: String| (cause, name);
-    let modules = modules_run(line);
+    // A module of the project's own is what the run works on, and no runner.
+    let is_own = |module: &String| {
+        let package = module.split('.').next().unwrap_or(module);
+        [package.to_owned(), format!("{package}.py")].iter().any(|name| root.metadata(name).is_ok())
+    };
+    let modules: Vec<String> = modules_run(line).into_iter().filter(|module| !is_own(module)).collect();
     let module = lines().find_map(|line| python(line, &modules)).map(of(NotRunCause::RunnerMissing));
+    // Every program that reads its arguments with Python's argparse says it so.
+    let is_pytest = said.contains("usage: pytest") || said.contains("pytest: error") || line.contains("pytest");
+    let lacks = |line: &str| lacks(line).filter(|_| is_pytest || !line.contains(UNKNOWN_ARGUMENTS));
     module
         .or_else(|| lines().find_map(lacks))
         .or_else(|| package(root, said).map(of(NotRunCause::DependencyMissing)))
@@ -93,6 +101,9 @@ pub(super) fn missing(
         .or_else(|| lines().find_map(script).map(of(NotRunCause::ProgramMissing)))
         .or_else(|| no_program.then(|| (NotRunCause::ProgramMissing, program())))
 }
+
+/// What pytest says of the arguments of a plugin that is not installed.
+const UNKNOWN_ARGUMENTS: &str = "error: unrecognized arguments: ";
 
 /// What programs say of what they do not have: how a line begins, words in it that a name follows, what is missing, with
 /// `{}` for that name, and whether that is the runner itself or a program that is called. A name stands in quotes, or is
@@ -103,7 +114,7 @@ const LACKS: [(&str, &str, &str, NotRunCause); 18] = [
     ("", "error: no such command: `", "cargo-{}", NotRunCause::RunnerMissing),
     ("", "error: toolchain '", "the toolchain {}", NotRunCause::RunnerMissing),
     ("", "error: linker `", "{}", NotRunCause::RunnerMissing),
-    ("", "error: unrecognized arguments: ", "a plugin of pytest that knows {}", NotRunCause::RunnerMissing),
+    ("", UNKNOWN_ARGUMENTS, "a plugin of pytest that knows {}", NotRunCause::RunnerMissing),
     ("npm", "npx canceled due to missing packages", "{}", NotRunCause::ProgramMissing),
     ("npm", "could not determine executable to run", "a program that npx runs", NotRunCause::ProgramMissing),
     ("ERR_PNPM_", "Command \"", "{}", NotRunCause::ProgramMissing),
@@ -346,6 +357,14 @@ mod tests {
         let said = "/usr/bin/python3: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module \
                     named 'a')";
         assert_eq!(lacking("python3 -m a.b", said), runner("a.b"));
+        // One of a package of the project's own is the work itself.
+        let w = Workspace::new(&[("app/__init__.py", ""), ("tool.py", "")]);
+        for (line, said) in [
+            ("python3 -m app.cli", "/usr/bin/python3: No module named app.cli"),
+            ("python3 -m tool", "/usr/bin/python3: No module named tool"),
+        ] {
+            assert_eq!(missing(&w.dir, Ended::Exit(1), line, None, said), None, "{line}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
 it stood; the model reads the question and the answer before its next decision. Where the model's provider
 stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on. Where faults of
-workers stopped it 20 times in a row, it takes none: nobody would hear them.
+workers stopped it 20 times in a row, give no text: no run is waiting for it.
 `docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
 the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
 

@@ -8,7 +8,9 @@
 
 use std::time::{Duration, Instant};
 
+use docket_coordinator::clock::new_id;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::{
     fail::Outcome,
@@ -25,15 +27,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 pub(crate) struct HandoverRequest {
     /// Its process.
     pid: u32,
-    /// Which of its requests it is, from 1.
-    number: u32,
+    /// The id of this request. In a container, the next `docket up` may have the same process id.
+    id: Uuid,
 }
 
 /// The claim to be the one `docket up` of a home, and its requests to serve it.
 #[derive(Debug)]
 pub(crate) struct UpClaim {
     lock: Lock,
-    number: u32,
     /// When the request was made that stands.
     asked: Option<Instant>,
 }
@@ -41,7 +42,7 @@ pub(crate) struct UpClaim {
 impl UpClaim {
     /// With the lock of [`Home::lock_up`].
     pub(crate) const fn new(lock: Lock) -> Self {
-        Self { lock, number: 0, asked: None }
+        Self { lock, asked: None }
     }
 
     /// Whether a request stands, and has not stood for long.
@@ -51,8 +52,7 @@ impl UpClaim {
 
     /// Asks for the home.
     pub(crate) fn ask(&mut self) -> Outcome<()> {
-        self.number += 1;
-        self.lock.say(&HandoverRequest { pid: std::process::id(), number: self.number })?;
+        self.lock.say(&HandoverRequest { pid: std::process::id(), id: new_id() })?;
         self.asked = Some(Instant::now());
         Ok(())
     }

@@ -85,6 +85,9 @@ impl MemberKind {
     }
 }
 
+/// The pause before a member that could not serve asks for the home once more.
+const ASK_AFTER_FAILURE: Duration = Duration::from_secs(300);
+
 /// How a member stands to its home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MemberRole {
@@ -242,6 +245,8 @@ impl Membership {
                     false => tracing::warn!(%error, "this process cannot serve the home; it tries again"),
                     true => tracing::debug!(%error, "this process cannot serve the home yet"),
                 }
+                // Whoever serves meanwhile is not stopped again for nothing.
+                self.may_ask_at = Instant::now() + ASK_AFTER_FAILURE;
                 tokio::time::sleep(TRY_AGAIN).await;
                 None
             }
