@@ -194,7 +194,8 @@ fn dependencies(standing: &Standing) -> String {
 
 fn blocked(record: &TaskRecord, now: Timestamp) -> String {
     let id = record.id;
-    let asked = record.message.as_ref().map_or_else(String::new, |message| format!(": {}", message.trim_end()));
+    let asked =
+        record.message.as_ref().map_or_else(String::new, |message| format!(": {}", message.trim_end()));
     if record.is_undelivered() {
         return format!(
             "its work is done, and not delivered{asked}; `docket accept {id}` says it is settled"

@@ -26,7 +26,11 @@ proptest! {
         let [command] = script.commands.as_slice() else { return Ok(()) };
         let is_known = script.is_whole && !command.is_dark && command.words_before_expansion().is_none();
         if is_known && command.words.first().is_some_and(|word| word == "words") {
-            prop_assert_eq!(&command.words[1..], STAGE.with(|stage| stage.words(&line)), "{:?}", line);
+            let own = &command.words[1..];
+            let by_bash = STAGE.with(|stage| stage.words(&line));
+            // Where there is no word at all, the program that tells them prints an empty one.
+            let both_none = own.is_empty() && by_bash == [""];
+            prop_assert!(both_none || own == by_bash, "{:?}: {:?}, bash {:?}", line, own, by_bash);
         }
     }
 }

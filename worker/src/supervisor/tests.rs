@@ -338,7 +338,7 @@ async fn the_last_that_is_heard_of_a_worker_is_that_it_has_ended() {
     // Its one slot is taken, which is all that the coordinator has heard of its room by then.
     loop {
         if let Seen::Beat(beat) = house.seen.recv().await.unwrap() {
-            assert!(beat.room.unwrap().full.unwrap().contains("slots are taken"));
+            assert!(beat.room.unwrap().full.unwrap().contains("slot is taken"));
             break;
         }
     }

@@ -92,7 +92,8 @@ pub(super) fn missing(
     let modules: Vec<String> = modules_run(line).into_iter().filter(|module| !is_own(module)).collect();
     let module = lines().find_map(|line| python(line, &modules)).map(of(NotRunCause::RunnerMissing));
     // Every program that reads its arguments with Python's argparse says it so.
-    let is_pytest = said.contains("usage: pytest") || said.contains("pytest: error") || line.contains("pytest");
+    let is_pytest =
+        said.contains("usage: pytest") || said.contains("pytest: error") || line.contains("pytest");
     let lacks = |line: &str| lacks(line).filter(|_| is_pytest || !line.contains(UNKNOWN_ARGUMENTS));
     module
         .or_else(|| lines().find_map(lacks))
