@@ -96,7 +96,7 @@ async fn what_keeps_a_task_is_told_in_one_line_and_mended_by_what_it_says() -> R
         Worker::start(&stage.coordinator, &WorkerOptions { slots: 2, env, ..WorkerOptions::default() })
             .await?;
     stage.comes_to(&first, TaskState::Running).await?;
-    stage.is_kept_by(&first, "runs", "it runs").await?;
+    stage.is_kept_by(&first, "runs", "runs: worker").await?;
 
     let second = stage.submit(QUICK, &["--key", "branch/main"]).await?;
     stage.is_kept_by(&second, "key_full", "branch/main").await?;

@@ -353,7 +353,7 @@ async fn doctor_tries_the_servers() -> Result<()> {
     let _room = room().await;
     let settings = "[mcp.absent]\ncommand = [\"/nonexistent/server\"]\n[mcp.ends]\ncommand = [\"false\"]\n\
                     [mcp.inside]\ncommand = [\"sh\", \"tools/server.sh\"]\n";
-    let home = Home::on(settings, &[])?;
+    let home = Home::on(settings, &[("a.txt", "a\n")])?;
     let doctor = home.docket(&["doctor"]).await?.stdout;
     let line = |name: &str| doctor.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     for name in ["`absent`", "`ends`"] {
