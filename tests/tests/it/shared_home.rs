@@ -342,7 +342,7 @@ async fn a_run_serves_again_where_up_does_not_take_the_home() -> Result<()> {
     let pid = up.id().context("it runs")?.cast_signed();
     seen("a request for the home", || {
         let text = std::fs::read_to_string(home.path().join("up.lock")).ok()?;
-        text.contains("number").then_some(())
+        text.contains("\"id\"").then_some(())
     })
     .await?;
     send(pid, Signal::SIGSTOP);
