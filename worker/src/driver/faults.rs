@@ -189,7 +189,7 @@ pub(super) fn fault_of_checks(state: &RunState, results: &Outgoing) -> Option<Wo
 
 fn finished_checks(results: &Outgoing) -> impl Iterator<Item = &GateFinished> {
     let finished =
-        |event| if let &RunEvent::GateFinished(ref finished) = event { Some(finished) } else { None };
+        |event| if let RunEvent::GateFinished(finished) = event { Some(finished) } else { None };
     results.events().iter().filter_map(move |(_, event)| finished(event))
 }
 
