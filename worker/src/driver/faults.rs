@@ -188,9 +188,10 @@ pub(super) fn fault_of_checks(state: &RunState, results: &Outgoing) -> Option<Wo
 }
 
 fn finished_checks(results: &Outgoing) -> impl Iterator<Item = &GateFinished> {
-    let finished =
-        |event| if let RunEvent::GateFinished(finished) = event { Some(finished) } else { None };
-    results.events().iter().filter_map(move |(_, event)| finished(event))
+    results.events().iter().filter_map(|(_, event)| match event {
+        RunEvent::GateFinished(finished) => Some(finished),
+        _ => None,
+    })
 }
 
 fn sandbox_that_failed(check: &GateFinished) -> Option<&NotRun> {
