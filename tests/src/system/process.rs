@@ -127,7 +127,7 @@ impl Tool {
         clippy::disallowed_methods,
         reason = "tests of whole processes start processes, here and nowhere else"
     )]
-    pub(super) fn command(self) -> std::process::Command {
+    pub fn command(self) -> std::process::Command {
         let mut command = std::process::Command::new(self.path());
         command.stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {

@@ -336,7 +336,7 @@ async fn a_run_serves_again_where_up_does_not_take_the_home() -> Result<()> {
     let before = home.announced().context("an owner")?;
     // The run cannot answer, so the request stands; then its sender cannot take what it is given.
     send(owner, Signal::SIGSTOP);
-    let mut up = tokio::process::Command::new(docket_tests::system::docket());
+    let mut up = tokio::process::Command::from(Tool::Docket.command());
     up.args(["up", "-v", "--listen", "127.0.0.1:0"]).env("DOCKET_HOME", home.path()).kill_on_drop(true);
     let mut up = up.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn()?;
     let pid = up.id().context("it runs")?.cast_signed();

@@ -202,7 +202,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Up(args) => Box::pin(up::run(cx, args)).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Dashboard(args) => dashboard::run(cx, args).await,
-        Command::Worker(args) => worker::run(cx, args).await,
+        Command::Worker(args) => Box::pin(worker::run(cx, args)).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
