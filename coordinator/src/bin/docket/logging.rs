@@ -72,7 +72,7 @@ fn is_directive(part: &str) -> bool {
     let is_of_docket = |name: &&str| {
         name.starts_with(part) || part.strip_prefix(*name).is_some_and(|rest| rest.starts_with("::"))
     };
-    part.is_empty() || part.contains(['=', '[']) || is_level || CRATES.iter().any(|name| is_of_docket(name))
+    part.is_empty() || part.contains(['=', '[']) || is_level || CRATES.iter().any(is_of_docket)
 }
 
 fn is_json(text: &str) -> Option<bool> {
