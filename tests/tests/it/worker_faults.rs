@@ -289,6 +289,7 @@ async fn goes_round_and_asks(place: Place) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_meets_a_fault_on_each_worker_asks_a_person_in_the_end() -> Result<()> {
+    docket_tests::needs!("python3");
     let _room = room().await;
     Box::pin(on_both_stores(goes_round_and_asks)).await
 }
