@@ -13,7 +13,7 @@ use syn::{Item, UseTree};
 use super::paths::paths_in;
 
 /// The root files that a crate may have, relative to its folder.
-const ROOTS: [&str; 3] = ["src/lib.rs", "src/main.rs", "src/bin/docket/main.rs"];
+const ROOTS: [&str; 2] = ["src/lib.rs", "src/main.rs"];
 /// The longest chain of re-exports that is followed. A longer one is a circle of them.
 const REEXPORTS_MAX: usize = 16;
 

@@ -15,9 +15,9 @@ const TEST_PERCENT_MIN: usize = 67;
 const FOLDER_FILES_MAX: usize = 15;
 /// Folders with more files, and how many they may have. To reach: none over 20.
 const CROWDED: &[(&str, usize)] = &[
-    ("coordinator/src/bin/docket", 98),
-    ("coordinator/src/bin/docket/bench", 38),
-    ("coordinator/src/bin/docket/step", 20),
+    ("coordinator/cli/src", 98),
+    ("coordinator/cli/src/bench", 38),
+    ("coordinator/cli/src/step", 20),
     ("coordinator/src/decide", 28),
     ("coordinator/src/http", 52),
     ("coordinator/src/store", 37),
@@ -36,14 +36,14 @@ const CROWDED: &[(&str, usize)] = &[
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer.
 const LONG_FUNCTIONS: &[&str] = &[
-    "coordinator/src/bin/docket/bench/command.rs: measure",
-    "coordinator/src/bin/docket/events.rs: of_run",
-    "coordinator/src/bin/docket/events.rs: of_system",
-    "coordinator/src/bin/docket/export.rs: run",
-    "coordinator/src/bin/docket/export/atif.rs: take",
-    "coordinator/src/bin/docket/follow.rs: shown",
-    "coordinator/src/bin/docket/import/tasks.rs: run",
-    "coordinator/src/bin/docket/step/detail.rs: take",
+    "coordinator/cli/src/bench/command.rs: measure",
+    "coordinator/cli/src/events.rs: of_run",
+    "coordinator/cli/src/events.rs: of_system",
+    "coordinator/cli/src/export.rs: run",
+    "coordinator/cli/src/export/atif.rs: take",
+    "coordinator/cli/src/follow.rs: shown",
+    "coordinator/cli/src/import/tasks.rs: run",
+    "coordinator/cli/src/step/detail.rs: take",
     "coordinator/src/server.rs: start",
     "schema/src/run/state.rs: default",
     "schema/src/system/notifications.rs: apply",

@@ -89,20 +89,6 @@ fn places(sources: &[(String, String)], words: &[&str], except: &[&str]) -> Vec<
 }
 
 #[test]
-fn the_coordinators_library_does_not_know_the_worker() {
-    // As a crate: metrics have names that begin so as well.
-    let words = ["docket_worker::", "use docket_worker", "extern crate docket_worker"];
-    let found = places(&sources("coordinator/src"), &words, &["coordinator/src/bin/docket/"]);
-    refuse("only the binary may name docket_worker", found);
-}
-
-#[test]
-fn the_worker_does_not_know_the_coordinator_nor_any_database() {
-    let found = places(&sources("worker"), &["docket_coordinator", "sqlx"], &[]);
-    refuse("the worker speaks to the coordinator by HTTP", found);
-}
-
-#[test]
 fn the_schema_knows_neither_and_holds_no_io() {
     let words =
         ["docket_worker", "docket_coordinator", "tokio", "std::fs", "std::net", "std::process", "::now("];
@@ -126,7 +112,7 @@ fn engines_and_queue_decisions_are_pure() {
 fn sql_stands_in_the_store_only() {
     let words = ["SELECT ", "INSERT INTO", "DELETE FROM", "sqlx::"];
     // The bench measures the raw rate that the stores are compared with.
-    let except = ["coordinator/src/store/", "coordinator/src/bin/docket/bench/"];
+    let except = ["coordinator/src/store/", "coordinator/cli/src/bench/"];
     refuse("SQL outside store/", places(&shipped(sources("coordinator")), &words, &except));
 }
 

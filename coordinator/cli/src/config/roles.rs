@@ -1,0 +1,355 @@
+//! Settings of roles: `[roles.NAME]`, who plays a role and how; `[team.roles.NAME]`, what a role of the engine `team` is.
+
+use std::path::{Path, PathBuf};
+
+use docket_schema::{
+    run::temperature_milli,
+    task::{RoleAsked, is_role_name},
+};
+use docket_worker::engine::{
+    RoleError, Team, roles_of,
+    team::registry::{ROLE_KEYS, define},
+};
+use toml::{Table, Value};
+
+use super::{amounts::TEMPERATURE, keys::MODEL, plain};
+use crate::display::in_one_line;
+
+/// What can be said of a role, in whichever engine.
+const KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];
+
+/// Reads `[roles]`.
+///
+/// # Errors
+/// The key that is wrong, and what it must be.
+pub(super) fn read(table: Table) -> Result<Vec<RoleAsked>, String> {
+    each(table, "roles", |role, key, value| {
+        set(role, "roles", (key, value)).unwrap_or_else(|| {
+            Err(format!("there is no setting `roles.{}.{key}`; a role has {}", role.name, KEYS.join(", ")))
+        })
+    })
+}
+
+/// What `[team]` says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct TeamConfig {
+    /// Roles that are added or changed.
+    pub(crate) roles: Vec<RoleAsked>,
+    /// A file that holds more of them, from the folder of the settings.
+    pub(super) registry: Option<PathBuf>,
+}
+
+impl TeamConfig {
+    /// Reads `[team]`.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub(super) fn read(table: Table) -> Result<Self, String> {
+        let mut team = Self::default();
+        for (key, value) in table {
+            match (key.as_str(), value) {
+                ("roles", Value::Table(roles)) => team.roles = defined(roles)?,
+                ("registry", Value::String(file)) if !file.is_empty() => team.registry = Some(file.into()),
+                ("registry", _) => return Err("`team.registry` is not the name of a file".to_owned()),
+                ("roles", _) => return Err("`team.roles` must be sections, as [team.roles.NAME]".to_owned()),
+                _ => {
+                    return Err(format!(
+                        "there is no setting `team.{key}`; in [team] there are team.registry, [team.roles.NAME]"
+                    ));
+                }
+            }
+        }
+        Ok(team)
+    }
+
+    /// Takes the roles of its file, which stands beside `settings` where its name is relative.
+    ///
+    /// # Errors
+    /// It cannot be read; or as [`read`], with its name before it.
+    pub(super) fn with_file(&mut self, settings: &Path) -> Result<(), String> {
+        let Some(file) = self.registry.take() else { return Ok(()) };
+        let file = settings.parent().map_or_else(|| file.clone(), |folder| folder.join(&file));
+        let fail = |message: String| format!("{}: {message}", file.display());
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| format!("`team.registry`: {} cannot be read ({error})", file.display()))?;
+        let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
+            fail(format!("it is not TOML ({})", in_one_line(error.message())))
+        })?;
+        let roles = match table.remove("team") {
+            Some(Value::Table(mut team)) if team.len() == 1 => team.remove("roles"),
+            Some(_) | None => None,
+        };
+        let (Some(Value::Table(roles)), true) = (roles, table.is_empty()) else {
+            return Err(fail("it must hold [team.roles.NAME] and nothing else".to_owned()));
+        };
+        for role in defined(roles).map_err(fail)? {
+            if self.roles.iter().any(|known| known.name == role.name) {
+                return Err(fail(format!(
+                    "`team.roles.{}` stands in {} as well",
+                    role.name,
+                    settings.display()
+                )));
+            }
+            self.roles.push(role);
+        }
+        Ok(())
+    }
+
+    /// Whether these roles can be.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what it must be.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let told = |error: RoleError| match error {
+            RoleError::Value { role, key, must } => format!("`team.roles.{role}.{key}` must be {must}"),
+            RoleError::Unknown { role, known, .. } => format!(
+                "`team.roles.{role}`: the team has no such role, and nothing says what it is (prompt, after); it has {}",
+                known.join(", ")
+            ),
+            other @ (RoleError::Key { .. } | RoleError::Fixed { .. }) => format!("[team]: {other}"),
+        };
+        if let Some(role) = self.roles.iter().find(|role| role.context_tokens_max.is_some()) {
+            return Err(uncapped(&format!("team.roles.{}", role.name)));
+        }
+        roles_of(&Team, &self.roles).map(drop).map_err(told)
+    }
+}
+
+/// Reads the sections of `[team.roles]`: what a role is, and who plays it.
+fn defined(table: Table) -> Result<Vec<RoleAsked>, String> {
+    each(table, "team.roles", |role, key, value| {
+        if let Some(done) = set(role, "team.roles", (key, value)) {
+            return done;
+        }
+        match define(role, key, value) {
+            Ok(()) => Ok(()),
+            Err(RoleError::Value { role, key, must }) => {
+                Err(format!("`team.roles.{role}.{key}` must be {must}"))
+            }
+            Err(RoleError::Key { .. } | RoleError::Fixed { .. } | RoleError::Unknown { .. }) => Err(format!(
+                "there is no setting `team.roles.{}.{key}`; a role has {}, {}",
+                role.name,
+                ROLE_KEYS.join(", "),
+                KEYS.join(", ")
+            )),
+        }
+    })
+}
+
+/// Reads the sections of roles, value by value.
+fn each(
+    table: Table,
+    section: &str,
+    mut take: impl FnMut(&mut RoleAsked, &str, &Value) -> Result<(), String>,
+) -> Result<Vec<RoleAsked>, String> {
+    table
+        .into_iter()
+        .map(|(name, value)| {
+            let Value::Table(values) = value else {
+                return Err(format!("`{section}.{name}` must be a section, as [{section}.{name}]"));
+            };
+            if !is_role_name(&name) {
+                return Err(format!(
+                    "`{section}.{name}` is no role: a name is of a-z, 0-9, _ and -, a letter first"
+                ));
+            }
+            let mut role = RoleAsked::of(&name);
+            values.iter().try_for_each(|(key, value)| take(&mut role, key, value))?;
+            Ok(role)
+        })
+        .collect()
+}
+
+/// Takes one value of a role in `section`; `None` = it is none of [`KEYS`].
+fn set(role: &mut RoleAsked, section: &str, (key, value): (&str, &Value)) -> Option<Result<(), String>> {
+    let name = format!("{section}.{}.{key}", role.name);
+    let text = match value {
+        // Nobody writes a temperature in quotes.
+        Value::Float(number) => Some(number.to_string()),
+        other => plain(other),
+    };
+    let text = text.as_deref().unwrap_or_default();
+    let (done, allowed) = match key {
+        "model" => (text.parse().ok().map(|model| role.model = Some(model)), MODEL),
+        "effort" => (text.parse().ok().map(|effort| role.effort = Some(effort)), "low, medium, high"),
+        "temperature" => {
+            (temperature_milli(text).map(|milli| role.temperature_milli = Some(milli)), TEMPERATURE)
+        }
+        "context_tokens_max" => {
+            let tokens = text.parse().ok().filter(|tokens| (1000..=10_000_000).contains(tokens));
+            (
+                tokens.map(|tokens| role.context_tokens_max = Some(tokens)),
+                "a whole number from 1000 to 10000000",
+            )
+        }
+        _ => return None,
+    };
+    Some(done.ok_or_else(|| format!("`{name}` is not {allowed}")))
+}
+
+/// The roles that are shown one file and answer with a patch: `plan`'s and `architect`'s. What the others begin with
+/// grows with their own conversation, and is compacted.
+const PATCHING: [&str; 2] = ["executor", "coder"];
+
+fn uncapped(section: &str) -> String {
+    let who = PATCHING.join(" and ");
+    format!(
+        "`{section}.context_tokens_max`: only whoever answers with patches has such a cap, which are {who}"
+    )
+}
+
+/// Names that no engine knows, and what a role cannot have.
+pub(super) fn check(roles: &[RoleAsked], defined: &[RoleAsked]) -> Result<(), String> {
+    let engines = docket_worker::engine::engines();
+    let mut known: Vec<String> =
+        engines.iter().flat_map(|engine| engine.roles()).map(|role| role.name).collect();
+    known.extend(defined.iter().map(|role| role.name.clone()));
+    known.sort_unstable();
+    known.dedup();
+    let capped = |role: &&RoleAsked| role.context_tokens_max.is_some() && !PATCHING.contains(&&*role.name);
+    if let Some(RoleAsked { name, .. }) = roles.iter().find(capped) {
+        return Err(uncapped(&format!("roles.{name}")));
+    }
+    match roles.iter().find(|role| !known.contains(&role.name)) {
+        None => Ok(()),
+        Some(role) => {
+            Err(format!("`roles.{}`: no engine has such a role; there are {}", role.name, known.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Vec<RoleAsked>, String> {
+        read(text.parse().expect("TOML"))
+    }
+
+    #[test]
+    fn what_is_said_of_a_role_is_read_or_refused_by_its_key() {
+        let roles = of("[planner]\nmodel = \"openai:o3\"\ntemperature = 0.2\neffort = \"high\"\n\
+                        [executor]\ncontext_tokens_max = 24_000\ntemperature = \"1\"")
+        .expect("legal");
+        let planner = roles.iter().find(|role| role.name == "planner").expect("is there");
+        assert_eq!(planner.model.as_ref().map(ToString::to_string).as_deref(), Some("openai:o3"));
+        assert_eq!((planner.temperature_milli, planner.effort.is_some()), (Some(200), true));
+        let executor = roles.iter().find(|role| role.name == "executor").expect("is there");
+        assert_eq!((executor.temperature_milli, executor.context_tokens_max), (Some(1000), Some(24_000)));
+        for (text, told) in [
+            ("planner = 1", "`roles.planner` must be a section"),
+            ("[Planner]", "`roles.Planner` is no role"),
+            ("[planner]\nmodel = \"o3\"", "`roles.planner.model` is not anthropic:NAME"),
+            ("[planner]\neffort = \"much\"", "`roles.planner.effort` is not low, medium, high"),
+            ("[planner]\ntemperature = 2.5", "`roles.planner.temperature` is not"),
+            (
+                "[planner]\ncontext_tokens_max = 10",
+                "`roles.planner.context_tokens_max` is not a whole number",
+            ),
+            (
+                "[planner]\nprompt = \"x\"",
+                "there is no setting `roles.planner.prompt`; a role has model, effort",
+            ),
+        ] {
+            assert!(of(text).is_err_and(|error| error.starts_with(told)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_role_of_no_engine_is_told_with_those_that_there_are() {
+        let told = check(&[RoleAsked::of("plumber")], &[]).expect_err("nobody has one");
+        assert!(told.starts_with("`roles.plumber`: ") && told.contains("planner"), "{told}");
+        assert_eq!(
+            check(&[RoleAsked::of("planner"), RoleAsked::of("plumber")], &[RoleAsked::of("plumber")]),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_cap_of_context_is_for_who_patches() {
+        let capped = |text: &str| check(&of(text).expect("legal"), &[]);
+        assert_eq!(capped("[coder]\ncontext_tokens_max = 24_000"), Ok(()));
+        let told = capped("[reviewer]\ncontext_tokens_max = 24_000").expect_err("it does nothing there");
+        assert!(told.starts_with("`roles.reviewer.context_tokens_max`: only"), "{told}");
+        let told = team(&format!("{WRITER}context_tokens_max = 24_000")).expect_err("nor there");
+        assert!(told.starts_with("`team.roles.writer.context_tokens_max`: only"), "{told}");
+    }
+
+    fn team(text: &str) -> Result<TeamConfig, String> {
+        let team = TeamConfig::read(text.parse().expect("TOML"))?;
+        team.check().map(|()| team)
+    }
+
+    const WRITER: &str = "[roles.writer]\nprompt = \"You write.\"\nafter = \"coder\"\n";
+
+    #[test]
+    fn a_role_of_the_team_is_added_and_changed_by_settings_or_refused_by_its_key() {
+        let read = team(&format!(
+            "{WRITER}model = \"openai:w\"\ntools = [\"read_file\"]\nanswer = {{ type = \"object\" }}\n[roles.coder]\nprompt = \"x\""
+        ))
+        .expect("legal");
+        let writer = read.roles.iter().find(|role| role.name == "writer").expect("is there");
+        assert_eq!((writer.after.as_deref(), writer.model.is_some()), (Some("coder"), true));
+        for (text, told) in [
+            ("[roles.writer]\nprompt = \"x\"".to_owned(), "`team.roles.writer.after` must be given"),
+            (
+                "[roles.writer]\nmodel = \"openai:x\"".to_owned(),
+                "`team.roles.writer`: the team has no such role",
+            ),
+            (format!("{WRITER}tools = [\"fly\"]"), "`team.roles.writer.tools` must be a list of read_file"),
+            (format!("{WRITER}tools = \"fly\""), "`team.roles.writer.tools` must be a list of names"),
+            (
+                format!("{WRITER}answer = {{ typ = 1 }}"),
+                "`team.roles.writer.answer` must be a JSON Schema: at `#/typ`",
+            ),
+            (format!("{WRITER}effort = \"x\""), "`team.roles.writer.effort` is not low"),
+            (
+                format!("{WRITER}promt = \"x\""),
+                "there is no setting `team.roles.writer.promt`; a role has prompt, tools",
+            ),
+            ("[roles.coder]\nafter = \"tester\"".to_owned(), "`team.roles.coder.after` must be left out"),
+            ("registry = 1".to_owned(), "`team.registry` is not"),
+            ("rolls = 1".to_owned(), "there is no setting `team.rolls`"),
+        ] {
+            let error = team(&text).expect_err(&text);
+            assert!(error.starts_with(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_worked_example_is_a_role_that_speaks_in_its_place() {
+        let text = include_str!("../../../../CONTRIBUTING.md");
+        let example =
+            text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let mut table: Table = example.parse().expect("TOML");
+        let Some(Value::Table(values)) = table.remove("team") else { panic!("[team.roles.NAME]: {table}") };
+        let read = TeamConfig::read(values).expect("reads");
+        let names: Vec<String> =
+            roles_of(&Team, &read.roles).expect("can be").into_iter().map(|role| role.name).collect();
+        assert_eq!(names, ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"]);
+        assert_eq!((read.roles[0].temperature_milli, read.check()), (Some(200), Ok(())));
+    }
+
+    #[test]
+    fn a_registry_is_read_beside_the_settings_and_no_role_stands_in_both() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = folder.path().join("docket.toml");
+        let with = |own: &str, file: &str| {
+            std::fs::write(folder.path().join("team.toml"), file).expect("writes");
+            let mut team = team(&format!("registry = \"team.toml\"\n{own}"))?;
+            team.with_file(&settings).map(|()| team.roles.len())
+        };
+        let file = WRITER.replace("[roles", "[team.roles");
+        assert_eq!(with("", &file), Ok(1));
+        assert_eq!(with("[roles.coder]\nprompt = \"x\"", &file), Ok(2));
+        assert!(with(WRITER, &file).is_err_and(|error| error.contains("`team.roles.writer` stands in")));
+        assert!(with("", WRITER).is_err_and(|error| error.contains("[team.roles.NAME] and nothing else")));
+        assert!(
+            with("", "[team.roles.a]\nx = 1")
+                .is_err_and(|error| error.contains("team.toml: there is no setting"))
+        );
+        std::fs::remove_file(folder.path().join("team.toml")).expect("is there");
+        let mut team = team("registry = \"team.toml\"").expect("reads");
+        assert!(team.with_file(&settings).is_err_and(|error| error.starts_with("`team.registry`: ")));
+    }
+}
