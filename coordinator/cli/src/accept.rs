@@ -58,7 +58,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         }
     }
     if cx.json() {
-        display::say_json(&crate::ps::Row::of(&access.client.task(task.id).await?.task));
+        display::say_json(&crate::task_rows::Row::of(&access.client.task(task.id).await?.task));
     }
     access.close().await?;
     Ok(Exit::Ok)

@@ -1,6 +1,7 @@
 //! What `cancel`, `retry`, `pause`, `unpause` and `reprioritize` share: one task, several, or all that a filter
 //! means; a reason for the log; and what became of them.
 
+use crate::task_rows;
 use std::io::{IsTerminal as _, Write as _};
 
 use docket_schema::{
@@ -136,14 +137,14 @@ async fn single(cx: &Context, access: &Access, id: &str, act: BulkAct, reason: &
         }
     };
     if cx.json() {
-        display::say_json(&ps::Row::of(&now));
+        display::say_json(&task_rows::Row::of(&now));
         return Ok(Exit::Ok);
     }
     display::say(&match (act, now.state, now.run) {
         (BulkAct::Pause, TaskState::Running, Some(run)) => {
             format!("asked; run {} of task {} rests at its next turn", run.short(), task.short())
         }
-        (..) => format!("task {} is {}", task.short(), ps::word(&now)),
+        (..) => format!("task {} is {}", task.short(), task_rows::word(&now)),
     });
     if act == BulkAct::Unpause && access.is_alone() {
         display::note("nobody works here now; `docket up` starts workers");

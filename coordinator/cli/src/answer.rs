@@ -1,5 +1,6 @@
 //! `docket answer`, and the words by which other commands say that a run waits for it.
 
+use crate::task_rows;
 use std::path::PathBuf;
 
 use docket_schema::{
@@ -71,13 +72,13 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let asked = access.client.task(task).await?.task;
     let now = access.client.answer(task, &text).await.map_err(refused)?;
     if cx.json() {
-        display::say_json(&ps::Row::of(&now));
+        display::say_json(&task_rows::Row::of(&now));
     } else {
         if let (Some(TaskBlockedWhy::Person), Some(question)) = (asked.blocked_why, &asked.message) {
             let question = display::in_one_line(question);
             display::say(&display::line(&format!("task {} asked: {question}", task.short())));
         }
-        display::say(&format!("answered; task {} is {}", task.short(), ps::word(&now)));
+        display::say(&format!("answered; task {} is {}", task.short(), task_rows::word(&now)));
     }
     if access.is_alone() {
         display::note("nobody works here now; `docket up` starts workers");
@@ -91,41 +92,4 @@ fn refused(error: ClientError) -> Failure {
     let is_of_words = error.problem().is_some_and(|problem| problem.field.as_deref() == Some("text"));
     let failure = Failure::from(error);
     if is_of_words { Failure { exit: Exit::Usage, ..failure } } else { failure }
-}
-
-/// How a task that waits for a person goes on; `None` where it waits for none.
-pub(crate) fn how(task: &TaskRecord) -> Option<String> {
-    if task.is_undelivered() {
-        let id = task.id.short();
-        return Some(format!(
-            "its work is done: `docket apply {id}` tries again, `docket reject {id} --comment TEXT` has the model \
-             try again, `docket accept {id}` says it is settled"
-        ));
-    }
-    let why = task.blocked_why?;
-    if why == TaskBlockedWhy::Person && task.unverified.is_some() {
-        let id = task.id.short();
-        return Some(format!(
-            "`docket answer {id} accept` completes it as unverified, `docket answer {id} again` runs its checks once \
-             more, and any other answer goes to the model"
-        ));
-    }
-    how_for(task.id, why)
-}
-
-fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
-    let id = task.short();
-    match why {
-        TaskBlockedWhy::Person => Some(format!("`docket answer {id} TEXT` answers it")),
-        TaskBlockedWhy::Provider | TaskBlockedWhy::WorkerFault => {
-            Some(format!("once that is done, `docket answer {id}` lets it go on"))
-        }
-        TaskBlockedWhy::Outage => Some(format!(
-            "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
-        )),
-        TaskBlockedWhy::Budget => {
-            Some("it goes on by itself once its batch may use more: `docket batch budget`".to_owned())
-        }
-        TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
-    }
 }

@@ -1,5 +1,6 @@
 //! `docket archive`: moves tasks that ended long ago out of the store, and brings them back.
 
+use crate::batches;
 use docket_schema::{
     ids::{QueueName, StreamId},
     system::ArchivedTask,
@@ -182,7 +183,7 @@ fn say(cx: &Context, all: &ArchiveResponse, dry_run: bool) {
 
 async fn list(cx: &Context, client: &Client, args: &ListArgs) -> Outcome<()> {
     let batch = match &args.batch {
-        Some(batch) => Some(batch::meant(client, batch).await?),
+        Some(batch) => Some(batches::meant(client, batch).await?),
         None => None,
     };
     let mut query = ArchivedTaskQuery {
@@ -286,7 +287,7 @@ async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<(
 
 /// The archived tasks of a batch.
 async fn of_batch(client: &Client, batch: &str) -> Outcome<Vec<StreamId>> {
-    let id = batch::meant(client, batch).await?;
+    let id = batches::meant(client, batch).await?;
     let mut query =
         ArchivedTaskQuery { queue: None, batch: Some(id), title: None, before: None, limit: None };
     let mut streams = Vec::new();
@@ -325,14 +326,5 @@ fn tell_back(cx: &Context, all: &[RestoreResponse]) {
     }
     if let Some(more) = tasks.len().checked_sub(BACK_SHOWN).filter(|more| *more > 0) {
         display::say(&format!("  and {more} more"));
-    }
-}
-
-/// The short form of an archived stream's id.
-pub(crate) fn short(stream: &StreamId) -> String {
-    match stream {
-        StreamId::Task(id) => format!("task {}", id.short()),
-        StreamId::Run(id) => format!("run {}", id.short()),
-        StreamId::Queue(_) | StreamId::System(_) => stream.to_string(),
     }
 }

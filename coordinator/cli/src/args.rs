@@ -2,11 +2,9 @@
 //!
 //! A subcommand's flags stand in its own file; here stands what they share.
 
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 
-use crate::display::ColorChoice;
+use crate::context::GlobalArgs;
 
 /// Printed after `docket --help`.
 const AFTER_HELP: &str = "\
@@ -41,25 +39,8 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "docket", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Where docket keeps its log, token and settings [default: ~/.local/share/docket]
-    #[arg(long, global = true, env = "DOCKET_HOME", value_name = "DIR", hide_env_values = true)]
-    pub(crate) home: Option<PathBuf>,
-
-    /// A coordinator elsewhere, as http://HOST:PORT; its token comes in DOCKET_TOKEN
-    #[arg(long, global = true, env = "DOCKET_URL", value_name = "URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
-
-    /// JSON for programs, in place of text for people
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// Colours
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    pub(crate) color: ColorChoice,
-
-    /// Say more: the causes of an error, and what servers and workers log
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
 
     #[command(subcommand)]
     pub(crate) command: Command,

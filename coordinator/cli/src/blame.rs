@@ -14,8 +14,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
     access::Access,
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display::{self, Style, fit},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},

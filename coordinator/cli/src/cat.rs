@@ -12,8 +12,8 @@ use docket_worker::workspace::{Child, Contents, Standing, standing_at};
 
 use crate::{
     access::Access,
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display::{self, Cell, Style, Table},
     fail::{Exit, FailWith as _, Outcome},
     past::{Past, path_in_tree},

@@ -14,8 +14,8 @@ use docket_worker::workspace::{CheckedOut, RestoreTarget, WorkspaceOptions, chec
 
 use crate::{
     access::Access,
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     past::{After, Past},

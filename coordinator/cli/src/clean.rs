@@ -15,8 +15,8 @@ use docket_worker::{
 use tempfile::TempDir;
 
 use crate::{
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     fail::{Exit, FailWith as _, Outcome},
     supervise,
 };

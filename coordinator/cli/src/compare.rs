@@ -5,6 +5,8 @@ mod asked;
 mod figures;
 mod shown;
 
+use crate::batches;
+use crate::lineage;
 use std::{path::PathBuf, time::Duration};
 
 use docket_schema::{
@@ -32,8 +34,8 @@ use crate::{
     roles::{self, RoleModel},
     show,
     signals::Stop,
-    submit::{complexity, dollars, effort, model, period, temperature, work_path},
     task_checks::note_unserved,
+    values::{complexity, dollars, effort, model, period, temperature, work_path},
 };
 
 /// Tasks of one comparison at most: a page of them is looked at while they are waited for.
@@ -195,7 +197,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 /// The tasks that were named, themselves, by a run, or as a batch.
 async fn named(client: &Client, of: &[String]) -> Outcome<(Option<BatchId>, Vec<TaskId>)> {
     if let [one] = of
-        && let batch::Meant::Known(batch) = batch::look_up(client, one).await?
+        && let batches::Meant::Known(batch) = batches::look_up(client, one).await?
     {
         let tasks = batch_of(client, batch).await?;
         if !tasks.is_empty() {
@@ -301,7 +303,7 @@ async fn tried(client: &Client, task: TaskId) -> Outcome<Tried> {
     let spec = &view.task.spec;
     let mut variant = Variant::asked(spec);
     for run in &view.runs {
-        let state = show::fold(client, run.id).await?;
+        let state = lineage::fold(client, run.id).await?;
         let Some(pins) = state.pins.as_deref() else { continue };
         variant = Variant::of(pins);
         let own = client.all_events(run.id, Lineage::Own).await?;
@@ -316,7 +318,7 @@ async fn tried(client: &Client, task: TaskId) -> Outcome<Tried> {
     let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
     for child in children::below(client, &runs).await? {
         for run in &child.view.runs {
-            let state = show::fold(client, run.id).await?;
+            let state = lineage::fold(client, run.id).await?;
             let Some(pins) = state.pins.as_deref() else { continue };
             spent.add(&client.all_events(run.id, Lineage::Own).await?, &pins.models);
         }

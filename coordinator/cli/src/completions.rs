@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
@@ -20,14 +19,14 @@ pub(crate) struct Args {
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &Args, json: bool) -> Outcome {
+pub(crate) fn run(args: &Args, json: bool, mut command: clap::Command) -> Outcome {
     if json {
         return Err(Failure::new(
             Exit::Usage,
             "a completion script is for a shell, and has no form of JSON; leave --json out",
         ));
     }
-    let (mut script, mut command) = (Vec::new(), crate::args::Cli::command());
+    let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "docket", &mut script);
     let script = String::from_utf8(script).fail_as(Exit::Failed)?;
     crate::display::say_bytes(shown(args.shell, &script, &hidden(&command)).as_bytes());
@@ -82,7 +81,7 @@ const FLAG_WORDS: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
 
     use super::*;
 

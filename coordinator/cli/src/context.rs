@@ -1,12 +1,37 @@
 //! What every subcommand starts with: home, settings, screen, and how output is wanted.
 
+use std::path::PathBuf;
+
 use crate::{
-    args::Cli,
     config::Config,
-    display::Screen,
+    display::{ColorChoice, Screen},
     fail::{Exit, FailWith as _, Outcome},
     home::Home,
 };
+
+/// Flags of every command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GlobalArgs {
+    /// Where docket keeps its log, token and settings [default: ~/.local/share/docket]
+    #[arg(long, global = true, env = "DOCKET_HOME", value_name = "DIR", hide_env_values = true)]
+    pub(crate) home: Option<PathBuf>,
+
+    /// A coordinator elsewhere, as http://HOST:PORT; its token comes in DOCKET_TOKEN
+    #[arg(long, global = true, env = "DOCKET_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+
+    /// JSON for programs, in place of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: ColorChoice,
+
+    /// Say more: the causes of an error, and what servers and workers log
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -36,12 +61,12 @@ pub(crate) enum Output {
 
 impl Context {
     /// Opens the home and reads the settings.
-    pub(crate) fn new(cli: &Cli) -> Outcome<Self> {
-        let home = Home::open(cli.home.as_deref())?;
+    pub(crate) fn new(args: &GlobalArgs) -> Outcome<Self> {
+        let home = Home::open(args.home.as_deref())?;
         let config = Config::load(&home.config_file(), |name| std::env::var(name).ok())?;
-        let url = cli.url.clone().filter(|url| !url.trim().is_empty());
-        let output = if cli.json { Output::Json } else { Output::Text };
-        Ok(Self { home, config, url, screen: Screen::stdout(cli.color), output, verbose: cli.verbose })
+        let url = args.url.clone().filter(|url| !url.trim().is_empty());
+        let output = if args.json { Output::Json } else { Output::Text };
+        Ok(Self { home, config, url, screen: Screen::stdout(args.color), output, verbose: args.verbose })
     }
 
     /// The certificates of the one CA to trust, as the setting's file has them.

@@ -1,5 +1,6 @@
 //! `docket cost`: what model calls cost, as the log says it.
 
+use crate::batches;
 use docket_schema::{
     ids::Timestamp,
     report::{CallEnd, CostBy, CostExport, CostLine, CostReport, CostSums, RunCost, Week},
@@ -147,7 +148,7 @@ async fn found(cx: &Context, client: &Client, args: &Args) -> Outcome<Vec<RunCos
 
 async fn window(client: &Client, args: &Args, query: CostQuery) -> Outcome<CostQuery> {
     if let Some(name) = &args.batch {
-        return Ok(CostQuery { batch: Some(batch::meant(client, name).await?), ..query });
+        return Ok(CostQuery { batch: Some(batches::meant(client, name).await?), ..query });
     }
     let now = docket_coordinator::clock::Clock::new().now();
     if let Some(since) = args.since {

@@ -55,17 +55,8 @@ enum What {
 #[derive(Debug, clap::Args)]
 struct StoreArgs {
     /// Another store than this home's
-    #[arg(long, value_name = "URL", value_parser = store)]
+    #[arg(long, value_name = "URL", value_parser = crate::values::store)]
     store: Option<String>,
-}
-
-/// A store's address on the command line.
-pub(crate) fn store(text: &str) -> Result<String, String> {
-    if crate::config::is_store(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("it must be sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned())
-    }
 }
 
 /// Does it.

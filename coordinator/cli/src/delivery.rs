@@ -1,73 +1,29 @@
-//! What a run left behind, as git objects; and blobs in both directions. [`deliver`] hands it over.
+//! The result of a run as git objects, and its delivery.
 
 mod claim;
 mod hook;
 mod steps;
 
-use bytes::Bytes;
+use crate::lineage;
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::WorkPath,
     ids::RunId,
     run::{RunState, Stage},
 };
 use docket_worker::{
     client::Client,
-    workspace::{BlobError, BlobSink, Blobs, ResultCommit, build_result, cached_base},
+    workspace::{ResultCommit, build_result, cached_base},
 };
 
 pub(crate) use claim::{Claims, deliver_now};
 pub(crate) use steps::{Ask, Done, Undone, deliver, deliveries, say, source_of};
 
 use crate::{
+    blobs::Remote,
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    show,
 };
-
-/// Blobs wait here until they make an upload worth its round trip.
-const UPLOAD_BYTES: u64 = 8 * 1024 * 1024;
-
-/// A coordinator's blobs, read.
-pub(crate) struct Remote<'a>(pub(crate) &'a Client);
-
-impl Blobs for Remote<'_> {
-    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        self.0.get_blob(blob).await.map_err(|error| match error.code() {
-            Some(docket_schema::wire::ProblemCode::NotFound) => BlobError::Missing(blob.hash),
-            Some(_) | None => BlobError::Unavailable(Box::new(error)),
-        })
-    }
-}
-
-/// A coordinator's blobs, written; [`Upload::flush`] sends the last of them.
-pub(crate) struct Upload<'a> {
-    client: &'a Client,
-    waiting: Vec<(BlobRef, Bytes)>,
-    bytes: u64,
-}
-
-impl<'a> Upload<'a> {
-    /// An upload to this coordinator.
-    pub(crate) const fn new(client: &'a Client) -> Self {
-        Self { client, waiting: Vec::new(), bytes: 0 }
-    }
-
-    /// Sends what waits.
-    pub(crate) async fn flush(&mut self) -> Result<(), BlobError> {
-        self.bytes = 0;
-        let waiting = std::mem::take(&mut self.waiting);
-        self.client.upload_all(waiting).await.map_err(|error| BlobError::Unavailable(Box::new(error)))
-    }
-}
-
-impl BlobSink for Upload<'_> {
-    async fn put(&mut self, blob: BlobRef, bytes: Vec<u8>) -> Result<(), BlobError> {
-        self.bytes += blob.bytes;
-        self.waiting.push((blob, bytes.into()));
-        if self.bytes >= UPLOAD_BYTES { self.flush().await } else { Ok(()) }
-    }
-}
 
 /// A run's tree as git objects.
 pub(crate) async fn result_of(
@@ -75,7 +31,7 @@ pub(crate) async fn result_of(
     client: &Client,
     run: RunId,
 ) -> Outcome<(ResultCommit, RunState)> {
-    let state = show::fold(client, run).await?;
+    let state = lineage::fold(client, run).await?;
     let Some(pins) = &state.pins else {
         let run = run.short();
         let message = match state.stage {

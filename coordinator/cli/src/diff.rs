@@ -7,8 +7,8 @@ use docket_worker::workspace::{TreeDiff, compare_trees};
 
 use crate::{
     access::Access,
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Outcome},
     past::Past,

@@ -35,8 +35,8 @@ use crate::{
     home::Home,
     logging,
     roles::{self, RoleModel},
-    submit::model,
     task_checks::check_keys,
+    values::model,
 };
 
 /// Flags.
@@ -145,13 +145,4 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
         table::say(&cx, &report);
     }
     Ok(if report.is_passed() { Exit::Ok } else { Exit::Failed })
-}
-
-/// Servers that the suite's models are asked at: whoever names one owns the worker that asks.
-fn base_urls(matrix: &Matrix<'_>) -> Vec<String> {
-    let asked = matrix.tries.iter().flat_map(Try::models).filter(|model| !is_scripted(model));
-    let mut urls: Vec<String> = asked.filter_map(|model| model.base_url.clone()).collect();
-    urls.sort();
-    urls.dedup();
-    urls
 }

@@ -1,5 +1,6 @@
 //! Events as people read them: one line each, for `logs`, `follow`, `run` and the demo.
 
+use crate::words;
 use docket_schema::{
     content::Content,
     event::{Envelope, TypedEvent as _},
@@ -17,7 +18,7 @@ use crate::{
     came_to::CameTo,
     display::{duration, line},
     facts,
-    memory::told,
+    words::memory_scope,
 };
 
 /// The time of day, UTC.
@@ -83,7 +84,7 @@ fn of_system(event: &SystemEvent) -> String {
         }
         SystemEvent::LimitRemoved(e) => format!("{} by {}", e.provider, e.by),
         SystemEvent::BudgetSet(e) => {
-            format!("batch {}: {} by {}", e.batch, batch::budget_words(&e.budget), e.by)
+            format!("batch {}: {} by {}", e.batch, words::budget(&e.budget), e.by)
         }
         SystemEvent::BudgetSpent(e) => format!("batch {}: {}", e.batch, e.message),
         SystemEvent::MemorySaved(e) => {

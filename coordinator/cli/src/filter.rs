@@ -1,5 +1,6 @@
 //! Which tasks are meant: the flags that lists and acts on many share.
 
+use crate::batches;
 use std::time::Duration;
 
 use docket_schema::{
@@ -115,14 +116,14 @@ impl FilterArgs {
     /// There is none: what was typed wrong is not to pass for a batch without such tasks.
     pub(crate) async fn find_batch(&mut self, client: &Client) -> Outcome<()> {
         if let Some(batch) = &mut self.batch {
-            *batch = batch::meant(client, batch).await?.to_string();
+            *batch = batches::meant(client, batch).await?.to_string();
         }
         Ok(())
     }
 
     /// Tells how many tasks of the batch that is meant are in the archive, where neither lists nor acts find them.
     pub(crate) async fn tell_archived(&self, client: &Client) {
-        let Some(batch) = self.batch.as_deref().map(batch::named) else { return };
+        let Some(batch) = self.batch.as_deref().map(batches::named) else { return };
         // What cannot be read here is told by what was asked for.
         if let Ok(view) = client.batch(batch).await
             && view.archived > 0
@@ -141,7 +142,7 @@ impl FilterArgs {
         TaskQuery {
             state: TaskStates::of(self.state.iter().copied()),
             queue: self.queue.clone(),
-            batch: self.batch.as_deref().map(batch::named),
+            batch: self.batch.as_deref().map(batches::named),
             engine: self.engine.clone(),
             worker: self.worker.clone(),
             model: self.model.clone(),

@@ -2,6 +2,7 @@
 //!
 //! Who commits and when is the same each time, so that one tree gives one commit on any machine.
 
+use crate::blobs;
 use std::{
     ffi::OsString,
     fs,
@@ -17,8 +18,8 @@ use docket_worker::{
 };
 
 use crate::{
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     fail::{Exit, FailWith as _, Failure, Outcome},
 };
 
@@ -91,7 +92,7 @@ pub(crate) async fn pinned(
     source: Source,
     rev: Option<String>,
 ) -> Outcome<Base> {
-    let mut upload = Upload::new(client);
+    let mut upload = blobs::Upload::new(client);
     let options = PinOptions { rev, dirty: DirtyTree::Refuse, scratch: cx.home.folder("scratch")? };
     let pinned = pin(&source, &options, &mut upload).await.fail_as(Exit::Failed)?;
     upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;

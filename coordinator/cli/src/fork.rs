@@ -1,6 +1,9 @@
 //! `docket fork`: new tasks that go on from a turn of a run. What a fork asks for is made here for
 //! `docket shell` and `docket step` as well.
 
+use crate::blobs;
+use crate::lineage;
+use crate::task_args;
 use std::path::PathBuf;
 
 use docket_schema::{
@@ -18,12 +21,12 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     resolve, show,
-    submit::{self, check_address},
+    values::check_address,
 };
 
 /// Flags.
@@ -107,7 +110,7 @@ impl Change {
         Ok(Checked {
             engine: self.engine.as_deref().map(engine).transpose()?,
             models: self.models(cx)?,
-            script: self.script.as_deref().map(submit::read_script).transpose()?,
+            script: self.script.as_deref().map(task_args::read_script).transpose()?,
             hint: self.hint.clone(),
         })
     }
@@ -135,7 +138,7 @@ impl Checked {
     /// end before its first call.
     pub(crate) async fn check_budget(&self, client: &Client, run: RunId) -> Outcome<()> {
         let Some(models) = self.models.as_ref().filter(|models| !models.terms.priced) else { return Ok(()) };
-        let state = show::fold(client, run).await?;
+        let state = lineage::fold(client, run).await?;
         let has_budget = state.pins.as_ref().is_some_and(|pins| pins.settings.cost_max_nusd > 0);
         let message = || format!("--model: {}", unpriced(&models.main));
         if has_budget { Err(Failure::new(Exit::Usage, message())) } else { Ok(()) }
@@ -152,7 +155,7 @@ impl Checked {
             None => None,
             Some(bytes) => {
                 let blob = BlobRef::of(&bytes);
-                let mut upload = Upload::new(client);
+                let mut upload = blobs::Upload::new(client);
                 upload.put(blob, bytes).await.fail_as(Exit::Failed)?;
                 upload
                     .flush()

@@ -72,12 +72,3 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     }
     tasks::run(cx, &source.path, Box::new(whole), args.flags).await
 }
-
-fn unknown(path: &Path) -> Failure {
-    let message = format!(
-        "{} is nothing that docket imports; it takes runs that `docket export` wrote, and backlogs: JSON Lines, \
-         Markdown checklists, GitHub issues, SWE-bench instances (--format says which)",
-        path.display()
-    );
-    Failure::new(Exit::Usage, message)
-}

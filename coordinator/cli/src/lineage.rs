@@ -191,6 +191,17 @@ fn cut(run: RunId, until: Seq) -> impl Iterator<Item = Part> {
     starts.map(move |after| Part { run, after: Seq(after), until })
 }
 
+/// Reads a run's whole history and folds it.
+pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
+    let mut state = RunState::default();
+    for event in client.all_events(run, Lineage::Whole).await? {
+        state.apply_envelope(&event).fail_with(Exit::Verification, || {
+            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+        })?;
+    }
+    Ok(state)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

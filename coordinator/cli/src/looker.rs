@@ -33,8 +33,8 @@ use once::Once;
 use tokio::sync::OnceCell;
 
 use crate::{
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     fail::{Chain, Exit, FailWith as _, Failure, Outcome},
     lineage::Source,
 };

@@ -13,8 +13,10 @@ mod archive;
 mod args;
 mod backlog;
 mod batch;
+mod batches;
 mod bench;
 mod blame;
+mod blobs;
 mod came_to;
 mod cancel;
 mod cat;
@@ -90,15 +92,19 @@ mod signals;
 mod step;
 mod submit;
 mod supervise;
+mod task_args;
 mod task_checks;
+mod task_rows;
 mod telemetry;
 mod tell;
 mod token;
 mod tool;
 mod top;
 mod up;
+mod values;
 mod verify;
 mod why;
+mod words;
 mod worker;
 mod worker_faults;
 mod worker_registry;
@@ -106,7 +112,7 @@ mod workers;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::{
     args::{Cli, Command},
@@ -126,8 +132,8 @@ fn main() -> ExitCode {
         return local::run_process();
     }
     let cli = Cli::parse();
-    let chain = if cli.verbose > 0 { Chain::Shown } else { Chain::Hidden };
-    let for_programs = cli.json;
+    let chain = if cli.global.verbose > 0 { Chain::Shown } else { Chain::Hidden };
+    let for_programs = cli.global.json;
     match start(cli) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(failure) => {
@@ -145,12 +151,12 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> Outcome {
     if let Command::Completions(args) = &cli.command {
-        return completions::run(args, cli.json);
+        return completions::run(args, cli.global.json, Cli::command());
     }
     if let Command::Tool(args) = &cli.command {
         return tool::run(args);
     }
-    let context = Context::new(&cli)?;
+    let context = Context::new(&cli.global)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(Box::pin(dispatch(context, cli.command)));
     // What is still running is only waiting: everything that must be durable is.
@@ -208,7 +214,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
         Command::Notify(args) => Box::pin(notify::run(cx, args)).await,
-        Command::Man(args) => man::run(&cx, &args),
+        Command::Man(args) => man::run(&cx, &args, Cli::command()),
         Command::Top(args) => Box::pin(top::run(cx, args)).await,
         Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,

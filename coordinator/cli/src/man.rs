@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
 use clap_mangen::Man;
 
 use crate::{
@@ -33,8 +32,8 @@ pub(crate) struct Args {
 }
 
 /// Writes them.
-pub(crate) fn run(cx: &Context, args: &Args) -> Outcome {
-    let pages = pages().fail_as(Exit::Failed)?;
+pub(crate) fn run(cx: &Context, args: &Args, docket: clap::Command) -> Outcome {
+    let pages = pages(docket).fail_as(Exit::Failed)?;
     let Some(folder) = &args.folder else {
         if cx.json() {
             let message = "--json tells of the pages that were written; name a folder for them: `docket man DIR --json`";
@@ -62,8 +61,8 @@ pub(crate) fn run(cx: &Context, args: &Args) -> Outcome {
 }
 
 /// The pages by their files' names, docket's own first. `help` gets none: it is each command's `--help`.
-fn pages() -> std::io::Result<Vec<(String, String)>> {
-    let mut command = without_help(crate::args::Cli::command());
+fn pages(docket: clap::Command) -> std::io::Result<Vec<(String, String)>> {
+    let mut command = without_help(docket);
     // Gives each command its whole name, `docket-db-backup`.
     command.build();
     let mut pages = Vec::new();
@@ -149,6 +148,8 @@ fn portable(page: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use clap::CommandFactory as _;
+
     use super::*;
 
     /// What our pages are written in; all of `man`'s own macros and requests that any roff has.
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_that_a_roff_can_read_and_nothing_else_has() {
-        let pages = pages().expect("rendered");
+        let pages = pages(crate::args::Cli::command()).expect("rendered");
         let mut expected = BTreeSet::new();
         commands(&crate::args::Cli::command(), "docket", &mut expected);
         let names: BTreeSet<String> = pages.iter().map(|(name, _)| name.clone()).collect();
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn examples_and_exit_codes_are_sections_of_their_own() {
-        let pages = pages().expect("rendered");
+        let pages = pages(crate::args::Cli::command()).expect("rendered");
         let (_, whole) = &pages[0];
         for section in
             [".SH EXAMPLES\n.nf\n  docket demo", ".SH EXIT STATUS\n.nf\n  0  it worked\n", ".SH VERSION\n"]

@@ -150,14 +150,6 @@ fn query(scope: Option<MemoryScope>, key: Option<String>) -> MemoryQuery {
     }
 }
 
-/// A scope as people read it.
-pub(crate) fn told(scope: &MemoryScope) -> String {
-    match scope {
-        MemoryScope::Repository(source) => display::line(source).into_owned(),
-        MemoryScope::Queue(queue) => format!("queue {queue}"),
-    }
-}
-
 fn show_list(cx: &Context, memories: &[MemoryView]) {
     if cx.json() {
         memories.iter().for_each(display::say_json);

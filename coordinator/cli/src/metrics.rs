@@ -1,5 +1,6 @@
 //! `docket metrics`: how well tasks went, against their targets, from the log alone.
 
+use crate::batches;
 use docket_schema::{
     report::{Metric, MetricView, MetricsReport, Side, Verdict, Week, WeekMetrics},
     wire::MetricsQuery,
@@ -70,7 +71,7 @@ async fn query(client: &Client, args: &Args) -> Outcome<MetricsQuery> {
         return Ok(MetricsQuery { task: Some(resolve::task(client, id).await?), ..query });
     }
     if let Some(name) = &args.batch {
-        return Ok(MetricsQuery { batch: Some(batch::meant(client, name).await?), ..query });
+        return Ok(MetricsQuery { batch: Some(batches::meant(client, name).await?), ..query });
     }
     let this = Week::of(docket_coordinator::clock::Clock::new().now());
     let first = this.before(args.weeks - 1);

@@ -17,8 +17,8 @@ use docket_worker::{
 };
 
 use crate::{
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     replay::decoded,

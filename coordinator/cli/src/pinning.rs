@@ -6,8 +6,8 @@ use docket_schema::snapshot::Base;
 use docket_worker::workspace::{DirtyTree, PinError, PinNote, PinOptions, Source, pin};
 
 use crate::{
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Outcome},
 };

@@ -1,5 +1,6 @@
 //! `docket ps`: tasks, newest first.
 
+use crate::task_rows;
 use std::{
     collections::{HashMap, HashSet},
     io::IsTerminal as _,
@@ -175,109 +176,10 @@ impl Column {
     }
 }
 
-/// A task as `--json` shows it: flat, and stable.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    id: TaskId,
-    state: TaskState,
-    /// For what a blocked task waits: `person`, `child`, `paused`, `provider`, `outage`, `budget`.
-    blocked_why: Option<TaskBlockedWhy>,
-    title: String,
-    queue: QueueName,
-    batch: Option<BatchId>,
-    batch_name: Option<String>,
-    priority: i16,
-    model: String,
-    engine: String,
-    runs: u32,
-    failures: u32,
-    crashes: u32,
-    epoch: u64,
-    run: Option<RunId>,
-    submitted_at: Timestamp,
-    available_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    message: Option<String>,
-    /// Why a completed task, or one that asks a person, is unverified.
-    unverified: Option<String>,
-    /// The limit on its model's provider that its run waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<ProviderWait>,
-}
-
-impl Row {
-    fn with(task: &TaskRecord, waits: &[ProviderWait]) -> Self {
-        let waits = waits.iter().find(|wait| wait.task == task.id).cloned();
-        Self { waits, ..Self::of(task) }
-    }
-
-    /// The row of a task.
-    pub(crate) fn of(task: &TaskRecord) -> Self {
-        Self {
-            id: task.id,
-            state: task.state,
-            blocked_why: task.blocked_why,
-            title: task.spec.title.clone(),
-            queue: task.spec.queue.clone(),
-            batch: task.spec.batch,
-            batch_name: task.spec.batch_name.clone(),
-            priority: task.spec.priority,
-            model: task.spec.model.to_string(),
-            engine: task.spec.engine.clone(),
-            runs: task.runs,
-            failures: task.failures,
-            crashes: task.crashes,
-            epoch: task.epoch.0,
-            run: task.last_run,
-            submitted_at: task.submitted_at,
-            available_at: task.available_at,
-            ended_at: task.ended_at,
-            message: task.message.clone(),
-            unverified: task.unverified.clone(),
-            waits: None,
-        }
-    }
-}
-
-/// A task's state, as people read it: a paused one is blocked, but waits for nothing else; and nothing that was not
-/// verified reads as if it were.
-pub(crate) fn word(task: &TaskRecord) -> &'static str {
-    if task.is_undelivered() {
-        return "undelivered";
-    }
-    match (task.state, &task.unverified) {
-        (TaskState::Completed, Some(_)) => return "completed, unverified",
-        (TaskState::Blocked, Some(_)) => return "blocked, unverified",
-        _ => {}
-    }
-    match task.blocked_why {
-        Some(TaskBlockedWhy::Paused) => "paused",
-        Some(
-            TaskBlockedWhy::Person
-            | TaskBlockedWhy::Child
-            | TaskBlockedWhy::Provider
-            | TaskBlockedWhy::Outage
-            | TaskBlockedWhy::Budget
-            | TaskBlockedWhy::WorkerFault,
-        )
-        | None => task.state.as_str(),
-    }
-}
-
-/// How a state looks.
-pub(crate) const fn style_of(state: TaskState) -> Style {
-    match state {
-        TaskState::Completed => Style::Good,
-        TaskState::Discarded => Style::Bad,
-        TaskState::Running | TaskState::Retryable | TaskState::Blocked => Style::Warn,
-        TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Cancelled => Style::Dim,
-    }
-}
-
 /// What tasks ask of people, and how they are answered.
 fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
     let waiting: Vec<(&TaskRecord, String)> =
-        tasks.iter().filter_map(|task| answer::how(task).map(|how| (task, how))).collect();
+        tasks.iter().filter_map(|task| task_rows::how(task).map(|how| (task, how))).collect();
     for (task, how) in waiting.iter().take(QUESTIONS_SHOWN_MAX) {
         let asks = task.message.as_deref().unwrap_or("it does not say what");
         let verb = if task.is_undelivered() { "is not delivered" } else { "asks" };

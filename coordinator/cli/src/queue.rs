@@ -14,7 +14,7 @@ use crate::{
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Failure, Outcome},
-    submit::period,
+    values::period,
 };
 
 /// How often a drain looks whether anything runs still.

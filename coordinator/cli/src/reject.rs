@@ -51,7 +51,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     }
     let made = access.client.reject(run, &args.comment, beside).await?;
     if cx.json() {
-        display::say_json(&crate::ps::Row::of(&access.client.task(made.task).await?.task));
+        display::say_json(&crate::task_rows::Row::of(&access.client.task(made.task).await?.task));
     } else {
         resume::say(&cx, &made);
     }

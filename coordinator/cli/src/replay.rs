@@ -28,9 +28,9 @@ pub(crate) use self::{
 };
 use crate::{
     access::Access,
+    blobs::Remote,
     children,
     context::Context,
-    delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     replay::text::Kind,

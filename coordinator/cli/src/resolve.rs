@@ -30,7 +30,7 @@ pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
         ([task], []) => Ok(Named::Task(*task)),
         ([], [run]) => Ok(Named::Run(*run)),
         ([], []) if !found.archived.is_empty() => {
-            let all: Vec<String> = found.archived.iter().map(crate::archive::short).collect();
+            let all: Vec<String> = found.archived.iter().map(short).collect();
             let message =
                 format!("{} is archived; `docket archive restore {text}` brings it back", all.join(", "));
             Err(Failure::new(Exit::Refused, message))
@@ -45,6 +45,15 @@ pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
             let message = format!("`{text}` fits several ids, give more digits: {}", all.join(", "));
             Err(Failure::new(Exit::NotFound, message))
         }
+    }
+}
+
+/// The short form of an archived stream's id.
+pub(crate) fn short(stream: &StreamId) -> String {
+    match stream {
+        StreamId::Task(id) => format!("task {}", id.short()),
+        StreamId::Run(id) => format!("run {}", id.short()),
+        StreamId::Queue(_) | StreamId::System(_) => stream.to_string(),
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let request = ResumeRequest { turn: args.turn, edit: None, hint: args.hint };
     let made = access.client.resume_with(run, &request).await?;
     if cx.json() {
-        display::say_json(&crate::ps::Row::of(&access.client.task(made.task).await?.task));
+        display::say_json(&crate::task_rows::Row::of(&access.client.task(made.task).await?.task));
     } else {
         say(&cx, &made);
     }

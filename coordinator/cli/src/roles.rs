@@ -6,7 +6,7 @@ use docket_worker::engine::{self, Engine as _, Team};
 use crate::{
     context::Context,
     fail::{Exit, Failure, Outcome},
-    submit::{TaskArgs, check_address},
+    values,
 };
 
 /// `--role NAME=MODEL`.
@@ -41,7 +41,7 @@ pub(crate) fn named(engine: &str, roles: &[RoleModel], main: &ModelRef) -> Outco
 /// Reads one.
 pub(crate) fn role(text: &str) -> Result<RoleModel, String> {
     let (name, model) = text.split_once('=').ok_or("it must be NAME=MODEL, as coder=openai:gpt-4.1-mini")?;
-    Ok(RoleModel { name: name.trim().to_owned(), model: crate::submit::model(model.trim())? })
+    Ok(RoleModel { name: name.trim().to_owned(), model: values::model(model.trim())? })
 }
 
 /// What flags say of models.
@@ -74,26 +74,12 @@ pub(crate) fn beside(main: &ModelRef, model: Option<ModelRef>) -> Outcome<Option
     let same = model.provider == main.provider;
     let base_url = model.base_url.or_else(|| main.base_url.clone().filter(|_| same));
     let model = ModelRef { base_url, ..model };
-    check_address(&model)?;
+    values::check_address(&model)?;
     Ok((model != *main).then_some(model))
 }
 
-impl TaskArgs {
-    /// What is asked of the engine's roles.
-    pub(crate) fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
-        let flags = Flags { model: self.model.as_ref(), roles: &self.role };
-        let asked = asked(cx, self.engine(cx), main, flags)?;
-        match gives_nothing_away(self.engine(cx), &asked)
-            .filter(|_| self.delegate.is_some_and(|depth| depth > 0))
-        {
-            Some(why) => Err(Failure::new(Exit::Usage, format!("--delegate: {why}"))),
-            None => Ok(asked),
-        }
-    }
-}
-
 /// Why runs of an engine with these roles give nothing away.
-fn gives_nothing_away(engine: &str, asked: &[RoleAsked]) -> Option<String> {
+pub(crate) fn gives_nothing_away(engine: &str, asked: &[RoleAsked]) -> Option<String> {
     let defined = engine::roles_of(&*engine::newest(engine)?, asked).ok()?;
     engine::gives_nothing_away(engine, &defined)
 }

@@ -6,6 +6,8 @@
 
 mod watch;
 
+use crate::lineage;
+use crate::task_rows;
 use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
 
 use docket_schema::{
@@ -30,8 +32,8 @@ use crate::{
     serve::{self, ServerArgs},
     show,
     signals::Stop,
-    submit::{Asked, TaskArgs},
     supervise,
+    task_args::{Asked, TaskArgs},
     task_checks::check_own_worker,
     worker_faults,
 };
@@ -295,10 +297,10 @@ async fn summary(
     branch: Option<Done>,
 ) -> Outcome<()> {
     if cx.json() {
-        display::say_json(&ps::Row::of(task));
+        display::say_json(&task_rows::Row::of(task));
         return Ok(());
     }
-    let state = show::fold(client, run).await?;
+    let state = lineage::fold(client, run).await?;
     let view = client.run(run).await?;
     let took = match (view.started_at, view.ended_at) {
         (Some(from), Some(to)) => format!(" in {}", duration(to.ms_since(from))),
@@ -313,7 +315,7 @@ async fn summary(
     let message = message.unwrap_or_default();
     display::note(&line(&format!(
         "{}{message}: {}{took}, {} changed, cost {}",
-        ps::word(task),
+        task_rows::word(task),
         display::counted(u64::from(state.turn.0), "turn", "turns"),
         display::counted(state.overlay.len() as u64, "path", "paths"),
         money(state.totals.cost_nusd)
@@ -321,7 +323,7 @@ async fn summary(
     if let Some(why) = task.unverified.as_deref().filter(|_| task.state == TaskState::Completed) {
         display::note(&line(&format!("nothing verified this result: {}", in_one_line(why))));
     }
-    if let Some(how) = answer::how(task) {
+    if let Some(how) = task_rows::how(task) {
         let next = match workers {
             Workers::Own => ", and `docket up` then goes on with this run",
             Workers::Elsewhere => "",

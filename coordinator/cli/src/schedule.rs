@@ -1,5 +1,8 @@
 //! `docket schedule`: tasks that come again and again.
 
+use crate::blobs;
+use crate::pinning;
+use crate::task_args;
 use docket_schema::{
     ids::TaskId,
     snapshot::Base,
@@ -14,12 +17,12 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     access::{Access, Need},
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display::{self, Cell, Table},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    submit::{self, TaskArgs},
+    task_args::TaskArgs,
 };
 
 /// Flags.
@@ -212,7 +215,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-async fn add(cx: &Context, client: &Client, args: AddArgs, asked: submit::Asked) -> Outcome<()> {
+async fn add(cx: &Context, client: &Client, args: AddArgs, asked: task_args::Asked) -> Outcome<()> {
     let AddArgs { name, cron, tz, missed, overlap, replace, task } = args;
     let spec = Box::new(task.spec(cx, client, asked, None).await?);
     let schedule = Schedule { cron, tz, spec, missed, overlap };
@@ -235,9 +238,9 @@ async fn repin(
         let message = format!("schedule {name} starts from an empty folder; name a repository with --repo");
         return Err(Failure::new(Exit::Usage, message));
     };
-    let mut upload = Upload::new(client);
-    let source = Source::Local(submit::absolute(&folder)?);
-    let base: Base = submit::pinned(cx, &mut upload, source, commit, DirtyTree::Refuse).await?;
+    let mut upload = blobs::Upload::new(client);
+    let source = Source::Local(pinning::absolute(&folder)?);
+    let base: Base = pinning::pinned(cx, &mut upload, source, commit, DirtyTree::Refuse).await?;
     upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
     schedule.spec.base = base;
     let view = client.set_schedule(name, &SetScheduleRequest { schedule, replace: true }).await?;

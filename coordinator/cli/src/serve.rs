@@ -67,7 +67,7 @@ pub(crate) struct ServerArgs {
     #[arg(long)]
     insecure: bool,
     /// The store [default: `server.store` of docket.toml, the home's own SQLite database]
-    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true, value_parser = crate::db::store)]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true, value_parser = crate::values::store)]
     store: Option<String>,
     /// Tests only: appends after whose commit the coordinator dies unanswered, as SEQ@EPOCH
     #[arg(long, hide = true, env = "DOCKET_ANSWERS_LOST", hide_env_values = true, value_delimiter = ',')]

@@ -1,6 +1,7 @@
 //! `docket shell`: a person in a run's workspace as it was at a turn, behind the walls of its commands;
 //! and what they changed there, as the beginning of a run that goes on from it.
 
+use crate::blobs;
 use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 
 use docket_schema::{
@@ -19,8 +20,8 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
+    blobs::{Remote, Upload},
     context::Context,
-    delivery::{Remote, Upload},
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     fork, resolve,
@@ -250,7 +251,7 @@ fn ask() -> Outcome<Then> {
 async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> Outcome<Option<fork::Row>> {
     let access = Access::open(cx, Need::Write).await?;
     let client = &access.client;
-    let mut upload = Upload::new(client);
+    let mut upload = blobs::Upload::new(client);
     let stored = || "what was changed could not be stored".to_owned();
     for (blob, bytes) in changed.blobs {
         upload.put(blob, bytes).await.fail_with(Exit::Failed, stored)?;

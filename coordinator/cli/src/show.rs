@@ -5,6 +5,7 @@ mod deliveries;
 mod family;
 mod lineage;
 
+use crate::task_rows;
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
@@ -137,17 +138,6 @@ fn models(spec: &TaskSpec) -> String {
     models.to_string()
 }
 
-/// Reads a run's whole history and folds it.
-pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
-    let mut state = RunState::default();
-    for event in client.all_events(run, Lineage::Whole).await? {
-        state.apply_envelope(&event).fail_with(Exit::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-        })?;
-    }
-    Ok(state)
-}
-
 /// Shows it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::to_read(&cx, &args.id).await?;
@@ -171,7 +161,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             let trees = lineage::of(&access.client, &runs).await?;
             let children = crate::children::of(&access.client, &runs).await?;
             if cx.json() {
-                let mut row = serde_json::to_value(ps::Row::of(&view.task)).fail_as(Exit::Failed)?;
+                let mut row = serde_json::to_value(task_rows::Row::of(&view.task)).fail_as(Exit::Failed)?;
                 row["waits"] = serde_json::json!(view.waits);
                 row["run"] = serde_json::json!(resolve::last_here(&view).or(view.task.last_run));
                 row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
@@ -247,7 +237,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
     display::say(&format!(
         "{}  {}",
         cx.screen.paint(Style::Dim, "     state"),
-        cx.screen.paint(ps::style_of(task.state), ps::word(task))
+        cx.screen.paint(task_rows::style_of(task.state), task_rows::word(task))
     ));
     if let Some(wait) = &view.waits {
         let since = duration(docket_coordinator::clock::Clock::new().now().ms_since(wait.since));
@@ -294,7 +284,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
 
 /// What a task that waits for a person asks: all of it, where its row has the beginning.
 async fn say_question(cx: &Context, client: &Client, task: &TaskRecord) -> Outcome<()> {
-    let (Some(how), Some(run)) = (answer::how(task), task.run) else { return Ok(()) };
+    let (Some(how), Some(run)) = (task_rows::how(task), task.run) else { return Ok(()) };
     let asked = fold(client, run).await?.asked;
     say_asked(cx, &asked.map(|asked| events::text_of(&asked.question)).unwrap_or_default());
     display::say(&how);

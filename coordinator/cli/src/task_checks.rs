@@ -17,7 +17,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, Failure, Outcome},
-    submit::{Asked, TaskArgs},
+    task_args::{Asked, TaskArgs},
 };
 use docket_schema::{ids::TaskId, wire::WhyKind};
 
@@ -47,6 +47,14 @@ impl Asked {
 }
 
 impl TaskArgs {
+    /// Checks everything that can be checked without a coordinator and without a look at the repository.
+    pub(crate) fn check(&self, cx: &Context) -> Outcome<Asked> {
+        let asked = self.check_shared(cx)?;
+        check_delivery_flags(self)?;
+        check_budget(cx, self, &asked, &asked.text)?;
+        Ok(asked)
+    }
+
     /// Checks what the repository and its remote say of the task, before anything of it is stored.
     pub(crate) async fn check_source(&self, cx: &Context) -> Outcome<()> {
         let fields = SourceFields {

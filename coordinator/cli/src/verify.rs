@@ -27,9 +27,9 @@ use serde::Serialize;
 
 use crate::{
     access::{Access, Need},
+    blobs::Remote,
     children,
     context::Context,
-    delivery::Remote,
     display::{self, Style},
     fail::{Chain, Exit, Failure, Outcome},
     lineage::Source,
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "id")]
     archives: bool,
     /// Another store than this home's
-    #[arg(long, value_name = "URL", value_parser = crate::db::store)]
+    #[arg(long, value_name = "URL", value_parser = crate::values::store)]
     store: Option<String>,
 }
 

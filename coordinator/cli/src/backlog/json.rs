@@ -1,6 +1,7 @@
 //! JSON that holds many objects: one a line, or all in an array. Gives each with the line it begins at, and
 //! bounds it before it is looked into.
 
+use crate::values;
 use docket_schema::system::Budget;
 use serde_json::{Value, value::RawValue};
 
@@ -110,7 +111,7 @@ fn budget(said: &Value) -> Result<Budget, String> {
         };
         match name.as_str() {
             "usd" => {
-                budget.cost_nusd = Some(submit::dollars(&text).map_err(|why| format!("`budget.usd`: {why}"))?)
+                budget.cost_nusd = Some(values::dollars(&text).map_err(|why| format!("`budget.usd`: {why}"))?)
             }
             "tokens" => {
                 let tokens = text.parse().ok().filter(|tokens| *tokens > 0);

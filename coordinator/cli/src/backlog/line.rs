@@ -1,5 +1,6 @@
 //! A task of a backlog, and docket's own form of it: a line of JSON with these fields and no others.
 
+use crate::values;
 use std::path::PathBuf;
 
 use docket_schema::{
@@ -217,8 +218,8 @@ impl Line {
         if self.attempts.is_some_and(|attempts| !(1..=ATTEMPTS_MAX).contains(&attempts)) {
             return Err(format!("`attempts` must be within 1 and {ATTEMPTS_MAX}"));
         }
-        if self.delegate.is_some_and(|depth| depth > submit::DELEGATE_MAX) {
-            return Err(format!("`delegate` must be within 0 and {}", submit::DELEGATE_MAX));
+        if self.delegate.is_some_and(|depth| depth > DELEGATION_DEPTH_MAX) {
+            return Err(format!("`delegate` must be within 0 and {}", DELEGATION_DEPTH_MAX));
         }
         if self.max_tokens == Some(0) {
             return Err("`max_tokens` must be at least 1".to_owned());
@@ -356,29 +357,29 @@ fn typed<'de, D: Deserializer<'de>, T>(
 }
 
 fn model<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ModelRef>, D::Error> {
-    typed(from, submit::model)
+    typed(from, values::model)
 }
 
 fn complexity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Complexity>, D::Error> {
-    typed(from, submit::complexity)
+    typed(from, values::complexity)
 }
 
 fn effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Effort>, D::Error> {
-    typed(from, submit::effort)
+    typed(from, values::effort)
 }
 
 fn tool_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToolSet>, D::Error> {
-    typed(from, submit::tool_set)
+    typed(from, values::tool_set)
 }
 
 fn temperature<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    typed(from, submit::temperature)
+    typed(from, values::temperature)
 }
 
 fn dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    typed(from, submit::dollars)
+    typed(from, values::dollars)
 }
 
 fn period<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    typed(from, submit::period)
+    typed(from, values::period)
 }

@@ -1,5 +1,6 @@
 //! `docket batch budget`: what the runs of a batch may use together, set and shown.
 
+use crate::batches;
 use docket_schema::{
     ids::BatchId,
     system::{Budget, Spending},
@@ -7,13 +8,13 @@ use docket_schema::{
 };
 use serde_json::json;
 
-use super::{Meant, check_name, look_up};
+use crate::batches::{Meant, check_name, look_up};
 use crate::{
     access::{Access, Need},
     context::Context,
     display,
     fail::{Exit, Outcome},
-    submit::dollars,
+    values::dollars,
 };
 
 /// Flags.
@@ -61,8 +62,8 @@ impl BudgetArgs {
 pub(super) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Write).await?;
     let (batch, is_new) = match look_up(&access.client, &args.batch).await? {
-        Meant::Known(batch) => (batch, false),
-        Meant::New(batch) => {
+        batches::Meant::Known(batch) => (batch, false),
+        batches::Meant::New(batch) => {
             if args.batch.parse::<BatchId>().is_err() {
                 check_name(args.batch.trim())?;
             }
@@ -93,14 +94,6 @@ pub(super) async fn run(cx: Context, args: Args) -> Outcome {
         display::note(text);
     }
     Ok(Exit::Ok)
-}
-
-/// A budget, for people.
-pub(crate) fn budget_words(budget: &Budget) -> String {
-    let money = budget.cost_nusd.map(display::money);
-    let tokens = budget.tokens.map(|tokens| format!("{tokens} tokens"));
-    let both: Vec<String> = money.into_iter().chain(tokens).collect();
-    if both.is_empty() { "no budget".to_owned() } else { both.join(" and ") }
 }
 
 /// What was used, for people.

@@ -11,8 +11,9 @@ use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
     roles::{self, RoleModel},
-    submit::{Asked, TaskArgs, check_address},
+    task_args::{Asked, TaskArgs},
     task_checks::{SourceChecks, SourceFields},
+    values::check_address,
 };
 
 /// A model beside the main one, or none.
@@ -21,7 +22,7 @@ pub(super) struct Other(Option<ModelRef>);
 
 /// Reads one.
 pub(super) fn other(text: &str) -> Result<Other, String> {
-    if text.is_empty() { Ok(Other(None)) } else { crate::submit::model(text).map(|model| Other(Some(model))) }
+    if text.is_empty() { Ok(Other(None)) } else { crate::values::model(text).map(|model| Other(Some(model))) }
 }
 
 /// A task of the comparison, as it is asked.

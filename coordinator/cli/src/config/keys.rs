@@ -1,13 +1,12 @@
 //! Every setting: its name in the file and in the environment, what is allowed, and where it goes.
 
-use docket_schema::run::temperature_milli;
+use docket_schema::{run::temperature_milli, task::DELEGATION_DEPTH_MAX};
 use docket_worker::model::can_be_listed;
 
 use super::{
     Config,
     amounts::{DOLLARS, SIZE, TEMPERATURE, dollars, sandbox, size},
 };
-use crate::submit::DELEGATE_MAX;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -258,7 +257,7 @@ pub(super) static KEYS: [Key; 56] = [
         name: "run.delegation_depth_max",
         env: "DOCKET_DELEGATION_DEPTH_MAX",
         allowed: "a whole number from 0 to 8; 0 = runs give nothing away",
-        set: |c, t| number(t, 0..=u64::from(DELEGATE_MAX), &mut c.run.delegation_depth_max),
+        set: |c, t| number(t, 0..=u64::from(DELEGATION_DEPTH_MAX), &mut c.run.delegation_depth_max),
     },
     Key {
         name: "run.children_max",

@@ -27,10 +27,10 @@ use docket_worker::{
 };
 
 use super::{
-    Remote,
     claim::{Claims, Held},
     result_of,
 };
+use crate::blobs::Remote;
 use crate::{
     context::Context,
     display,

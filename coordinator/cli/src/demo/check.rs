@@ -1,5 +1,6 @@
 //! The demo's proof: every result made again from the log, and its tests run on it.
 
+use crate::lineage;
 use docket_schema::ids::{RunId, TaskId};
 use docket_worker::{
     client::Client,
@@ -44,7 +45,7 @@ async fn one(cx: &Context, client: &Client, task: &Staged) -> Outcome<Checked> {
     let run = record
         .last_run
         .ok_or_else(|| Failure::new(Exit::Failed, format!("{} was never run", task.sample.name)))?;
-    let state = show::fold(client, run).await?;
+    let state = lineage::fold(client, run).await?;
     let green = tests_pass(cx, client, task, &state).await?;
     Ok(Checked {
         project: task.project.clone(),

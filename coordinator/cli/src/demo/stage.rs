@@ -1,5 +1,6 @@
 //! The demo's stage: repositories of the sample projects, their tasks in the queue, two workers.
 
+use crate::blobs;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -27,8 +28,8 @@ use nix::{
 
 use super::{say, staging};
 use crate::{
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     fail::{Exit, Failure, Outcome},
     fixture,
     projects::{self, Project, SampleTask},
@@ -95,7 +96,7 @@ async fn repository(cx: &Context, client: &Client, project: &Project, parent: &P
 async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Base) -> Outcome<TaskSpec> {
     let script = project.script(sample);
     let blob = BlobRef::of(script);
-    let mut upload = Upload::new(client);
+    let mut upload = blobs::Upload::new(client);
     staging(upload.put(blob, script.to_vec()).await, "store a script")?;
     staging(upload.flush().await, "store a script")?;
     let model: ModelRef = staging(format!("scripted:{}", sample.name).parse(), "name its model")?;

@@ -1,5 +1,6 @@
 //! The form of a suite's files: their keys, what each may hold, and where in a file something is wrong.
 
+use crate::values;
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
 use docket_schema::{
@@ -220,19 +221,19 @@ fn read<'de, D: Deserializer<'de>, T>(
 }
 
 fn model<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ModelRef>, D::Error> {
-    read(from, submit::model)
+    read(from, values::model)
 }
 
 fn tools<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToolSet>, D::Error> {
-    read(from, submit::tool_set)
+    read(from, values::tool_set)
 }
 
 fn period<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    read(from, submit::period)
+    read(from, values::period)
 }
 
 fn dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    read(from, submit::dollars)
+    read(from, values::dollars)
 }
 
 fn turns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
@@ -257,7 +258,7 @@ fn each<'de, D: Deserializer<'de>, T>(
 }
 
 fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> {
-    each(from, submit::work_path)
+    each(from, values::work_path)
 }
 
 fn globs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathGlob>, D::Error> {

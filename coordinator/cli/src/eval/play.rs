@@ -1,5 +1,6 @@
 //! An evaluation: submits, works, waits, checks, and adds up.
 
+use crate::lineage;
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
@@ -18,10 +19,10 @@ use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::FusedFuture as _, stream};
 
 use super::{
-    accept, base_urls,
+    accept,
     matrix::{Matrix, Try},
     stage::{self, Batch},
-    suite::Suite,
+    suite::{Suite, is_scripted},
 };
 use crate::{
     children,
@@ -202,7 +203,7 @@ fn waits_below(given: &[ChildView]) -> Option<String> {
 async fn turns(client: &Client, own: Option<&RunState>, given: &[ChildView]) -> Outcome<u64> {
     let mut turns = own.map_or(0, |state| u64::from(state.turn.0));
     for run in given.iter().filter_map(|child| child.view.task.last_run) {
-        turns += u64::from(show::fold(client, run).await?.turn.0);
+        turns += u64::from(lineage::fold(client, run).await?.turn.0);
     }
     Ok(turns)
 }
@@ -222,7 +223,7 @@ async fn result(
     runs.extend(given.iter().flat_map(|child| child.view.runs.iter().map(|run| run.id)));
     let run = view.task.last_run;
     let state = match run {
-        Some(run) => Some(show::fold(client, run).await?),
+        Some(run) => Some(lineage::fold(client, run).await?),
         None => None,
     };
     let outcome = EvalOutcome::of(view.task.state, state.as_ref());
@@ -277,4 +278,13 @@ async fn result(
         artifacts,
         metrics,
     })
+}
+
+/// Servers that the suite's models are asked at: whoever names one owns the worker that asks.
+fn base_urls(matrix: &Matrix<'_>) -> Vec<String> {
+    let asked = matrix.tries.iter().flat_map(Try::models).filter(|model| !is_scripted(model));
+    let mut urls: Vec<String> = asked.filter_map(|model| model.base_url.clone()).collect();
+    urls.sort();
+    urls.dedup();
+    urls
 }

@@ -1,5 +1,6 @@
 //! What an evaluation stands on: repositories pinned, scripts stored, all tries submitted as one batch.
 
+use crate::blobs;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -19,11 +20,11 @@ use docket_worker::{
 
 use super::matrix::Try;
 use crate::{
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     fail::{Exit, FailWith as _, Outcome},
     fixture,
-    submit::absolute,
+    pinning::absolute,
 };
 
 /// Deaths of a run's process that are forgiven: a suite's tasks kill none, but memory may run out.
@@ -103,7 +104,7 @@ pub(super) async fn submit(
     batch: &Batch,
 ) -> Outcome<Vec<Option<String>>> {
     let mut bases = Bases { cx, client, made: HashMap::new() };
-    let mut upload = Upload::new(client);
+    let mut upload = blobs::Upload::new(client);
     let (mut specs, mut commits) = (Vec::with_capacity(tries.len()), Vec::with_capacity(tries.len()));
     for one in tries {
         let base = bases.of(one).await?;

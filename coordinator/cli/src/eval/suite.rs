@@ -27,7 +27,7 @@ use super::{
 use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     policy,
-    submit::title_of,
+    task_args::title_of,
 };
 
 /// Tasks of a suite at most.

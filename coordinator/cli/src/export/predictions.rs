@@ -1,5 +1,6 @@
 //! Predictions as SWE-bench's harness reads them: for each instance that was solved, its patch.
 
+use crate::batches;
 use std::{collections::BTreeSet, io::Write};
 
 use docket_schema::{
@@ -46,7 +47,7 @@ pub(super) async fn write(
     let mut query = TaskQuery {
         state: Some(TaskState::Completed.into()),
         batch: match asked.batch {
-            Some(batch) => Some(batch::meant(client, batch).await?),
+            Some(batch) => Some(batches::meant(client, batch).await?),
             None => None,
         },
         limit: Some(PAGE_TASKS),

@@ -3,6 +3,7 @@
 //! The file is read twice: once to check all of it, before anything is sent; once to send it, checked
 //! again. What is sent before the last call is blobs that nothing names yet; that call writes all or nothing.
 
+use crate::blobs;
 use std::{
     io::{self, BufRead, BufReader, Read as _},
     path::{Path, PathBuf},
@@ -19,11 +20,11 @@ use docket_schema::{
 };
 use docket_worker::{client::Client, workspace::BlobSink as _};
 
-use super::{source::Source, unknown};
+use super::source::{Source, unknown};
 use crate::{
     access::{Access, Need},
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     progress::Progress,
@@ -162,7 +163,7 @@ async fn send(client: &Client, source: &Source, progress: &Progress) -> Outcome<
     let path = source.path.as_path();
     let mut lines = Lines::of(path, source.again()?)?;
     let mut reader = Reader::new();
-    let mut upload = Upload::new(client);
+    let mut upload = blobs::Upload::new(client);
     let (mut pages, mut page) = (Vec::new(), String::new());
     while let Some(line) = lines.next()? {
         // It may have changed since it was checked.

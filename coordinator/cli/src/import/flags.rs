@@ -15,9 +15,8 @@ use docket_schema::{
 use crate::{
     backlog::{Form, LabelPriority, Line, label_priority},
     roles::{self, RoleModel},
-    submit::{
-        DELEGATE_MAX, TaskArgs, complexity, dollars, effort, model, period, temperature, tool_set, work_path,
-    },
+    task_args::TaskArgs,
+    values::{complexity, dollars, effort, model, period, temperature, tool_set, work_path},
 };
 
 /// See the module.
@@ -117,7 +116,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     complexity: Option<Complexity>,
     /// Let runs give pieces of their work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
-    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATE_MAX)))]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATION_DEPTH_MAX)))]
     delegate: Option<u32>,
     /// How hard the main model thinks (low, medium, high)
     #[arg(long, value_name = "EFFORT", value_parser = effort)]

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     context::Context,
-    fail::{Exit, FailWith as _, Outcome},
+    fail::{Exit, FailWith as _, Failure, Outcome},
 };
 
 /// Where an import comes from, read from its beginning as often as is asked.
@@ -77,4 +77,14 @@ impl io::Read for Kept {
         self.to.write_all(&into[..count])?;
         Ok(count)
     }
+}
+
+/// The refusal of a file of no form that is known.
+pub(super) fn unknown(path: &Path) -> Failure {
+    let message = format!(
+        "{} is nothing that docket imports; it takes runs that `docket export` wrote, and backlogs: JSON Lines, \
+         Markdown checklists, GitHub issues, SWE-bench instances (--format says which)",
+        path.display()
+    );
+    Failure::new(Exit::Usage, message)
 }

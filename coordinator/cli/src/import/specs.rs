@@ -20,12 +20,13 @@ use docket_worker::{
 use super::flags::Flags;
 use crate::{
     backlog::{Faults, Form, Line},
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Outcome},
+    pinning::pin_note,
     progress::Progress,
-    submit::{Asked, TaskArgs, pin_note, title_of},
+    task_args::{Asked, TaskArgs, title_of},
     task_checks::{SourceChecks, SourceFields, check_budget},
 };
 

@@ -1,5 +1,8 @@
 //! A backlog's import, step by step: read, check, look what is there already, pin, submit.
 
+use crate::batches;
+use crate::blobs;
+use crate::words;
 use std::{
     collections::HashMap,
     io::{self, Read as _},
@@ -18,15 +21,15 @@ use serde_json::json;
 use super::{
     flags::Flags,
     send::{self, Sent},
+    source::unknown,
     specs::{self, Batch, Ready},
-    unknown,
 };
 use crate::{
     access::{Access, Need},
     backlog::{self, Clones, FILE_BYTES_MAX, Form, Reading, Skipped},
     batch,
+    blobs::Upload,
     context::Context,
-    delivery::Upload,
     display::{self, Cell, Table},
     fail::{Exit, FailWith as _, Failure, Outcome},
     progress::Progress,
@@ -98,7 +101,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
         *after = renamed.get(after).copied().unwrap_or(*after);
     }
     let there: Vec<Sent> = there.into_iter().map(|(_, sent)| sent).collect();
-    let mut upload = Upload::new(&access.client);
+    let mut upload = blobs::Upload::new(&access.client);
     let to = if flags.dry_run { None } else { Some(&mut upload) };
     let new = specs::pinned(&cx, new, to, Some(&mut SourceChecks::new(&cx)), &mut faults).await?;
     if faults.count() > 0 {
@@ -160,11 +163,11 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     done(&cx, &batch, &counts, there, sent?, began);
     if let Some(BudgetView { budget, .. }) = budget.filter(|_| !cx.json()) {
         let set = budget.budget;
-        display::note(&format!("its runs may use {} together", batch::budget_words(&set)));
+        display::note(&format!("its runs may use {} together", words::budget(&set)));
         if let Some(said) = read.budget.filter(|said| said.or(set) != set) {
             display::note(&display::line(&format!(
                 "that was set for the batch, and stays: {} in the file changes nothing; `docket batch budget '{}'` does",
-                batch::budget_words(&said),
+                words::budget(&said),
                 batch.name
             )));
         }
@@ -259,8 +262,8 @@ fn batch_of(path: &Path, text: &str, flags: &Flags) -> Outcome<Batch> {
             name.chars().filter(|c| !c.is_control()).take(docket_schema::task::TITLE_CHARS_MAX).collect()
         }
     };
-    batch::check_name(&name)?;
-    Ok(Batch { id: batch::id_of(&name), name, is_named })
+    batches::check_name(&name)?;
+    Ok(Batch { id: batches::id_of(&name), name, is_named })
 }
 
 /// Stores the scripts that tasks name, each once.

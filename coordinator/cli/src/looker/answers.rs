@@ -18,9 +18,8 @@ use docket_worker::workspace::{Contents, Standing, diff_manifests, nearest_paths
 
 use super::{Held, Looker};
 use crate::{
-    cat,
-    delivery::Remote,
-    export,
+    blobs::Remote,
+    cat, export,
     fail::{Exit, FailWith as _, Failure, Outcome},
     past::path_in_tree,
     replay::{Reader, decoded, recorded, shown},

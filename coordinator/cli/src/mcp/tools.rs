@@ -1,5 +1,6 @@
 //! The tools: what each takes, and what it does with it.
 
+use crate::task_rows;
 use std::{fmt::Write as _, path::PathBuf, pin::Pin, sync::Arc};
 
 use docket_schema::{
@@ -21,7 +22,7 @@ use crate::{
     display,
     fail::{Exit, Failure, Outcome},
     ps, resolve,
-    submit::TaskArgs,
+    task_args::TaskArgs,
 };
 
 /// Turns that `docket_logs` tells where nobody says how many.
@@ -269,7 +270,7 @@ async fn told_of(client: &Client, id: &str) -> Outcome<String> {
     if let Some(message) = &record.message {
         let _ = write!(out, "\nit says: {message}");
     }
-    if let Some(how) = answer::how(record) {
+    if let Some(how) = task_rows::how(record) {
         let _ = write!(out, "\nhow it goes on: {how}");
     }
     for run in &view.runs {
@@ -291,7 +292,7 @@ async fn told_of(client: &Client, id: &str) -> Outcome<String> {
 }
 
 fn line_of(task: &TaskRecord) -> String {
-    format!("task {} is {}: {}", task.id, ps::word(task), task.spec.title)
+    format!("task {} is {}: {}", task.id, task_rows::word(task), task.spec.title)
 }
 
 /// Arguments of `docket_list`.

@@ -12,8 +12,8 @@ use docket_worker::{
 
 use super::sketch::{Asked, Attempt, sketch};
 use crate::{
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
 };

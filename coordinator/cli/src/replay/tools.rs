@@ -20,8 +20,8 @@ use super::{
     text::{self, Kind},
 };
 use crate::{
+    blobs::Remote,
     context::Context,
-    delivery::Remote,
     display::{self, Style, line},
     fail::{Exit, FailWith as _, Failure, Outcome},
     progress::Progress,

@@ -21,7 +21,7 @@ use docket_worker::{
 
 use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
-    delivery::Remote,
+    blobs::Remote,
     events,
     fail::{Exit, FailWith as _, Outcome},
 };

@@ -1,6 +1,7 @@
 //! Watching a task to its end: what its runs do, what it waits for, and that it continues after an outage of its
 //! model's provider or of the coordinator.
 
+use crate::task_rows;
 use std::time::{Duration, Instant};
 
 use docket_schema::{
@@ -253,8 +254,8 @@ fn not_taken(task: &TaskRecord) -> String {
 
 fn waiting_for(task: &TaskRecord) -> String {
     match &task.message {
-        Some(message) => line(&format!("{}: {}", ps::word(task), in_one_line(message))).into_owned(),
-        None => format!("{} in queue {}", ps::word(task), task.spec.queue),
+        Some(message) => line(&format!("{}: {}", task_rows::word(task), in_one_line(message))).into_owned(),
+        None => format!("{} in queue {}", task_rows::word(task), task.spec.queue),
     }
 }
 

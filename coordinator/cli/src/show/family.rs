@@ -1,5 +1,6 @@
 //! What runs gave away: the children of a task, as `docket show` lists them.
 
+use crate::task_rows;
 use docket_schema::{
     ids::{RunId, TaskId},
     message::CallId,
@@ -48,7 +49,7 @@ pub(super) fn say(cx: &Context, children: &[ChildView]) {
         let writes = task.delegated_by.as_ref().is_some_and(|by| by.writes);
         table.row(vec![
             Cell::new(task.id.to_string()),
-            Cell::new(ps::word(task)),
+            Cell::new(task_rows::word(task)),
             Cell::new(if writes { "merged" } else { "dropped" }),
             Cell::new(&task.spec.title),
         ]);

@@ -24,7 +24,7 @@ use super::{
     shelf::{Loaded, Place, Request, Shelf, Side, Want},
     skeleton::Run,
 };
-use crate::delivery::Remote;
+use crate::blobs::Remote;
 
 /// Largest content that is shown, in bytes: nobody reads more on a screen, and each line of it costs memory.
 const SHOWN_BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     display::money,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    submit::{Asked, TaskArgs},
+    task_args::{Asked, TaskArgs},
 };
 
 /// Refuses a budget below one model call: every run of the task, whose words are `text`, would end before it began.
