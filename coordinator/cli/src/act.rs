@@ -18,7 +18,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     filter::FilterArgs,
     progress::Progress,
-    ps, resolve,
+    resolve,
 };
 
 /// Refusals that are told one by one.

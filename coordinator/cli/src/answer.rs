@@ -3,10 +3,7 @@
 use crate::task_rows;
 use std::path::PathBuf;
 
-use docket_schema::{
-    ids::TaskId,
-    task::{TaskBlockedWhy, TaskRecord},
-};
+use docket_schema::task::TaskBlockedWhy;
 use docket_worker::client::ClientError;
 
 use crate::{
@@ -14,7 +11,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    ps, resolve,
+    resolve,
 };
 
 /// Flags.

@@ -13,7 +13,7 @@ use docket_worker::client::Client;
 
 use crate::{
     access::{Access, Need},
-    batch, config,
+    config,
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Failure, Outcome},

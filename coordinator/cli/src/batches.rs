@@ -108,3 +108,42 @@ pub(crate) async fn meant(client: &Client, text: &str) -> Outcome<BatchId> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::ids::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_an_id_and_an_id_itself() {
+        assert_eq!(id_of("a"), id_of("a"));
+        assert_ne!(id_of("a"), id_of("b"));
+        let id = id_of("a");
+        assert_eq!((named("a"), named(&id.to_string()), named(" a ")), (id, id, id));
+        for bad in ["", " ", "a\nb", &id.to_string(), &"x".repeat(201)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_found_by_what_lists_show_of_it() {
+        let of = |name: &str| BatchSummary {
+            id: id_of(name),
+            name: Some(name.to_owned()),
+            tasks: 1,
+            ended: 0,
+            last_submitted_at: Timestamp(0),
+        };
+        let known = [of("shop/todo.jsonl"), of("bank/todo.jsonl"), of("shop/more.md")];
+        let ids = known.each_ref().map(|batch| batch.id);
+        assert_eq!(fitting(&known, "more.md"), [ids[2]]);
+        assert_eq!(fitting(&known, "todo.jsonl"), ids[..2]);
+        assert_eq!(fitting(&known, &ids[1].short()), [ids[1]]);
+        assert_eq!(fitting(&known, &ids[1].short().to_uppercase()), [ids[1]]);
+        assert_eq!(fitting(&known, &ids[1].to_string()[9..]), [ids[1]], "hyphens and all");
+        for none in ["", "e.md", "odo.jsonl", &ids[1].short()[6..], "mor.md"] {
+            assert_eq!(fitting(&known, none), [], "{none}");
+        }
+    }
+}

@@ -25,14 +25,13 @@ use self::{
 };
 use crate::{
     access::{Access, Need},
-    batch, children,
+    children,
     context::Context,
     display,
     fail::{Exit, Failure, Outcome},
     progress::Progress,
     resolve,
     roles::{self, RoleModel},
-    show,
     signals::Stop,
     task_checks::note_unserved,
     values::{complexity, dollars, effort, model, period, temperature, work_path},

@@ -10,7 +10,7 @@ use docket_worker::client::Client;
 
 use crate::{
     access::{Access, Need},
-    batch, children,
+    children,
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Outcome},

@@ -26,7 +26,7 @@ use docket_worker::policy::PathGlob;
 use self::{
     form::EngineName,
     matrix::{Choice, Matrix, Try},
-    suite::{Suite, is_scripted},
+    suite::Suite,
 };
 use crate::{
     context::Context,

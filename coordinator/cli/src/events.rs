@@ -1,6 +1,7 @@
 //! Events as people read them: one line each, for `logs`, `follow`, `run` and the demo.
 
 use crate::words;
+use crate::words::memory_scope;
 use docket_schema::{
     content::Content,
     event::{Envelope, TypedEvent as _},
@@ -14,11 +15,9 @@ use docket_schema::{
 use serde_json::Value;
 
 use crate::{
-    batch,
     came_to::CameTo,
     display::{duration, line},
     facts,
-    words::memory_scope,
 };
 
 /// The time of day, UTC.
@@ -91,13 +90,13 @@ fn of_system(event: &SystemEvent) -> String {
             format!(
                 "{} of {}, {} bytes, by {} of run {}",
                 e.key,
-                told(&e.scope),
+                memory_scope(&e.scope),
                 e.value.bytes,
                 e.by.call,
                 e.by.run
             )
         }
-        SystemEvent::MemoryForgotten(e) => format!("{} of {} by {}", e.key, told(&e.scope), e.by),
+        SystemEvent::MemoryForgotten(e) => format!("{} of {} by {}", e.key, memory_scope(&e.scope), e.by),
         SystemEvent::NotificationsFollowed(e) => format!("read up to position {}", e.position),
         SystemEvent::NotificationRaised(e) => {
             format!("{} {} for {}: {}", e.notice.kind(), e.id, e.targets.join(", "), e.notice.says())

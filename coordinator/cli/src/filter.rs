@@ -11,7 +11,7 @@ use docket_schema::{
 
 use docket_worker::client::Client;
 
-use crate::{batch, display, fail::Outcome};
+use crate::{display, fail::Outcome};
 
 /// See the module. A task is meant that passes all of them.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]

@@ -18,7 +18,6 @@ use docket_worker::{
 };
 
 use crate::{
-    blobs::Upload,
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
 };

@@ -21,11 +21,10 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
-    blobs::Upload,
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    resolve, show,
+    resolve,
     values::check_address,
 };
 

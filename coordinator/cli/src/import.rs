@@ -8,14 +8,11 @@ mod source;
 mod specs;
 mod tasks;
 
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{io::Read as _, path::PathBuf};
 
 use crate::{
     context::Context,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    fail::{Exit, FailWith as _, Outcome},
 };
 use source::Source;
 

@@ -10,12 +10,13 @@ use docket_coordinator::store::{EachEvent, LogReader, Store, StoreError};
 use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, RunId, Seq, StreamId},
+    run::RunState,
     wire::{PAGE_EVENTS_MAX, RunView},
 };
-use docket_worker::client::Client;
+use docket_worker::client::{Client, Lineage};
 use tokio::task::JoinSet;
 
-use crate::fail::{Chain, Exit, Failure, Outcome};
+use crate::fail::{Chain, Exit, FailWith as _, Failure, Outcome};
 
 /// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
 const PAGES_IN_FLIGHT: usize = 4;

@@ -1,5 +1,6 @@
 //! `docket memory`: what runs remember beyond themselves, for a repository or a queue.
 
+use crate::words::memory_scope;
 use std::path::PathBuf;
 
 use docket_schema::{
@@ -130,9 +131,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             for one in &list.memories {
                 match cx.json() {
                     true => display::say_json(one),
-                    false => {
-                        display::say(&format!("forgot {} of {}", display::line(&one.key), told(&one.scope)))
-                    }
+                    false => display::say(&format!(
+                        "forgot {} of {}",
+                        display::line(&one.key),
+                        memory_scope(&one.scope)
+                    )),
                 }
             }
         }
@@ -164,7 +167,7 @@ fn show_list(cx: &Context, memories: &[MemoryView]) {
         table.row(vec![
             Cell::new(&one.key),
             Cell::new(one.bytes.to_string()),
-            Cell::new(told(&one.scope)),
+            Cell::new(memory_scope(&one.scope)),
             Cell::new(one.saved_at.to_string()),
             Cell::new(one.run.short()),
             Cell::new(&one.begins),

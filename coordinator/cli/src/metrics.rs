@@ -9,7 +9,6 @@ use docket_worker::client::Client;
 
 use crate::{
     access::{Access, Need},
-    batch,
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, Outcome},

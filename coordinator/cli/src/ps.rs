@@ -1,6 +1,7 @@
 //! `docket ps`: tasks, newest first.
 
 use crate::task_rows;
+use crate::task_rows::{Row, style_of, word};
 use std::{
     collections::{HashMap, HashSet},
     io::IsTerminal as _,
@@ -8,16 +9,14 @@ use std::{
 };
 
 use docket_schema::{
-    ids::{BatchId, QueueName, RunId, Seq, TaskId, Timestamp},
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    ids::{Seq, TaskId, Timestamp},
+    task::{TaskRecord, TaskState},
     wire::{ProblemCode, ProviderWait, TaskPage},
 };
 use docket_worker::client::Client;
-use serde::Serialize;
 
 use crate::{
     access::{Access, Need},
-    answer,
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, Outcome},

@@ -20,7 +20,6 @@ use futures_util::{FutureExt as _, future::FusedFuture as _};
 
 use crate::{
     access::{Access, Need},
-    answer,
     context::Context,
     delivery::{self, Ask, Done},
     display::{self, duration, in_one_line, line, money},
@@ -28,9 +27,8 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     handover::Yielding,
     home_member::{HomeMember, MemberKind, MemberRole},
-    logging, ps,
+    logging,
     serve::{self, ServerArgs},
-    show,
     signals::Stop,
     supervise,
     task_args::{Asked, TaskArgs},

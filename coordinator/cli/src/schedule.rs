@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     access::{Access, Need},
-    blobs::Upload,
     context::Context,
     display::{self, Cell, Table},
     events,

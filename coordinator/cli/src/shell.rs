@@ -20,7 +20,7 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
-    blobs::{Remote, Upload},
+    blobs::Remote,
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},

@@ -5,6 +5,7 @@ mod deliveries;
 mod family;
 mod lineage;
 
+use crate::lineage::fold;
 use crate::task_rows;
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
@@ -13,18 +14,17 @@ use docket_schema::{
     task::{Deliveries, Delivery, TaskDelivered, TaskRecord, TaskSpec, TaskState},
     wire::{RunView, TaskView},
 };
-use docket_worker::client::{Client, Lineage};
+use docket_worker::client::Client;
 use serde::Serialize;
 
 use crate::{
     access::Access,
-    answer,
     context::Context,
     delivery,
     display::{self, Cell, Style, Table, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Outcome},
-    policy, ps,
+    policy,
     resolve::{self, Named},
 };
 

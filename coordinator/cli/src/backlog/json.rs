@@ -9,7 +9,6 @@ use super::{
     Faults,
     line::{Line, said},
 };
-use crate::submit;
 
 /// Longest object, in bytes: the longest text with every character escaped, and room.
 pub(super) const OBJECT_BYTES_MAX: usize = 1024 * 1024;

@@ -1,6 +1,7 @@
 //! A task of a backlog, and docket's own form of it: a line of JSON with these fields and no others.
 
 use crate::values;
+use docket_schema::task::DELEGATION_DEPTH_MAX;
 use std::path::PathBuf;
 
 use docket_schema::{
@@ -13,8 +14,6 @@ use docket_schema::{
     tool::ToolSet,
 };
 use serde::{Deserialize, Deserializer, de};
-
-use crate::submit;
 
 /// A task of a backlog. What it leaves open is said by the flags of the command that reads it.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]

@@ -8,7 +8,7 @@ use docket_schema::{
 };
 use serde_json::json;
 
-use crate::batches::{Meant, check_name, look_up};
+use crate::batches::{check_name, look_up};
 use crate::{
     access::{Access, Need},
     context::Context,
@@ -103,7 +103,7 @@ pub(super) fn used_words(used: &Spending) -> String {
 
 /// What was used of what is set.
 pub(super) fn words(budget: &BatchBudget, used: &Spending) -> String {
-    let all = format!("{} used of {}", used_words(used), budget_words(&budget.budget));
+    let all = format!("{} used of {}", used_words(used), crate::words::budget(&budget.budget));
     match &budget.spent {
         None => all,
         Some(why) => format!("{all}; used up: {why}"),

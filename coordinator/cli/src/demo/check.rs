@@ -13,7 +13,6 @@ use crate::{
     clean::Clean,
     context::Context,
     fail::{Exit, Failure, Outcome},
-    show,
 };
 
 /// A task and what became of it.

@@ -28,7 +28,6 @@ use nix::{
 
 use super::{say, staging};
 use crate::{
-    blobs::Upload,
     context::Context,
     fail::{Exit, Failure, Outcome},
     fixture,

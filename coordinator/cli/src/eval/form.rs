@@ -13,10 +13,7 @@ use docket_schema::{
 use docket_worker::policy::PathGlob;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
-use crate::{
-    fail::{Exit, FailWith as _, Failure, Outcome},
-    submit,
-};
+use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 /// A file of a suite at most: words and paths, no data.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

@@ -32,7 +32,6 @@ use crate::{
     home::OwnerCommand,
     progress::Progress,
     serve::{Served, ServerArgs},
-    show,
     signals::Stop,
     supervise, worker_faults,
 };

@@ -20,7 +20,6 @@ use docket_worker::{
 
 use super::matrix::Try;
 use crate::{
-    blobs::Upload,
     context::Context,
     fail::{Exit, FailWith as _, Outcome},
     fixture,

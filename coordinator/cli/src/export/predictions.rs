@@ -11,7 +11,6 @@ use docket_worker::client::Client;
 
 use super::Written;
 use crate::{
-    batch,
     context::Context,
     delivery, display,
     fail::{Exit, FailWith as _, Failure, Outcome},

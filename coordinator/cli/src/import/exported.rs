@@ -23,7 +23,6 @@ use docket_worker::{client::Client, workspace::BlobSink as _};
 use super::source::{Source, unknown};
 use crate::{
     access::{Access, Need},
-    blobs::Upload,
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},

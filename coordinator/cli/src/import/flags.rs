@@ -1,5 +1,6 @@
 //! Flags of a backlog's import: how it is read, and what its tasks are where their lines leave it open.
 
+use docket_schema::task::DELEGATION_DEPTH_MAX;
 use std::path::{Path, PathBuf};
 
 use docket_schema::{

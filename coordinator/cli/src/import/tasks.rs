@@ -27,7 +27,6 @@ use super::{
 use crate::{
     access::{Access, Need},
     backlog::{self, Clones, FILE_BYTES_MAX, Form, Reading, Skipped},
-    batch,
     blobs::Upload,
     context::Context,
     display::{self, Cell, Table},

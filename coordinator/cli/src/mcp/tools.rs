@@ -17,11 +17,10 @@ use serde_json::Value;
 use super::RESULT_CHARS_MAX;
 use crate::{
     access::{Access, Need, token_given},
-    answer,
     context::Context,
     display,
     fail::{Exit, Failure, Outcome},
-    ps, resolve,
+    resolve,
     task_args::TaskArgs,
 };
 

@@ -21,7 +21,6 @@ use crate::{
     fail::{Failure, Outcome},
     follow,
     progress::Progress,
-    ps,
 };
 
 /// How often the task's state is looked at while no run of it is followed.

@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::{
     context::Context,
     display::{self, Cell, Style, Table},
-    ps,
 };
 
 /// A child as `--json` shows it.
