@@ -13,7 +13,8 @@ mod examples;
 mod settings;
 
 /// What every file begins with.
-const MADE: &str = "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
+const MADE: &str =
+    "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
 /// How wide help texts are.
 const COLUMNS: usize = 100;
 

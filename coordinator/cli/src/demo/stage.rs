@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use docket_sandbox::TOOL_HOMES;
 use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{IncarnationId, TaskId},
@@ -17,7 +18,6 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
-    sandbox::TOOL_HOMES,
     workspace::{BlobSink as _, Source},
 };
 use nix::{
