@@ -3,13 +3,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use docket_sandbox::{Checked, HiddenEnv, Limits};
 use docket_schema::{ids::IncarnationId, policy::Policy, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    mcp::McpServer,
-    sandbox::{Checked, HiddenEnv, Limits},
-};
+use crate::mcp::McpServer;
 
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
 /// to be released. Follows sysexits' EX_TEMPFAIL.

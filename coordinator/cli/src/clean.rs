@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
+use docket_sandbox::{Sandbox, SandboxConfig, workspace_owner};
 use docket_schema::{
     content::WorkPath,
     run::{RunStarted, RunState},
 };
 use docket_worker::{
     client::Client,
-    sandbox::{Sandbox, SandboxConfig, workspace_owner},
     workspace::{Owner, RestoreTarget, Workspace, WorkspaceOptions, materialize, restore},
 };
 use tempfile::TempDir;

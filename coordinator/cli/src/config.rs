@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use docket_sandbox::{HiddenEnv, Limits, limits_of_this_host};
 use docket_schema::{
     ids::QueueName,
     message::ModelRef,
@@ -17,7 +18,6 @@ use docket_schema::{
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
     mcp::McpServer,
-    sandbox::{HiddenEnv, Limits, limits_of_this_host},
 };
 
 use crate::{

@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use docket_sandbox::{HostReport, Sandbox, probe_host};
 use docket_schema::wire::{ClockHealth, ClockStepState};
 use docket_worker::{
     client::Client,
     mcp::{self, McpServer},
-    sandbox::{HostReport, Sandbox, probe_host},
 };
 use serde::Serialize;
 

@@ -61,7 +61,8 @@ const ALLOWED: &str =
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// What docket's own targets begin with.
-const CRATES: [&str; 5] = ["docket_coordinator", "docket_worker", "docket_schema", "docket_edit", "docket"];
+const CRATES: [&str; 6] =
+    ["docket_coordinator", "docket_worker", "docket_schema", "docket_edit", "docket_sandbox", "docket"];
 
 /// Whether one part of a filter says something: a word alone that is no level is the name of a target to the filter, and a
 /// target that nobody has says nothing.

@@ -121,8 +121,8 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    if let Some(args) = docket_worker::sandbox::init_call(std::env::args_os()) {
-        docket_worker::sandbox::sandbox_init_main(args);
+    if let Some(args) = docket_sandbox::init_call(std::env::args_os()) {
+        docket_sandbox::sandbox_init_main(args);
     }
     // Tokens and keys are in this process's memory, whatever it does.
     if let Err(error) = docket_worker::process::leave_no_traces() {

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_worker::sandbox::{CommandSpec, Ended, Sandbox};
+use docket_sandbox::{CommandSpec, Ended, Sandbox};
 use serde::Deserialize;
 
 use crate::fail::{Exit, FailWith as _, Outcome};

@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+use docket_sandbox::{
+    BackendChoice, Captured, CommandOutput, CommandSpec, Ended, Heard, LendError, Lent, Limits, Listener,
+    Sandbox, SandboxConfig, SandboxReport,
+};
 use docket_schema::{
     message::{CallId, ToolUse},
     policy::{AllowList, Policy, Ruling},
@@ -17,10 +21,6 @@ use docket_schema::{
 use docket_worker::{
     bootstrap::SandboxChoice,
     policy::{Judgement, Reach, judge, network},
-    sandbox::{
-        BackendChoice, Captured, CommandOutput, CommandSpec, Ended, Heard, LendError, Lent, Limits, Listener,
-        Sandbox, SandboxConfig, SandboxReport,
-    },
     tools::quote,
 };
 use serde::Serialize;

@@ -4,6 +4,7 @@
 use crate::blobs;
 use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 
+use docket_sandbox::{Attended, CommandSpec, Ended};
 use docket_schema::{
     content::WorkPath,
     ids::{RunId, Turn},
@@ -14,7 +15,6 @@ use docket_schema::{
 use docket_worker::{
     client::{Client, Lineage},
     driver::{Changed, Visit, VisitPlace},
-    sandbox::{Attended, CommandSpec, Ended},
     workspace::BlobSink as _,
 };
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use docket_sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner};
 use docket_schema::{
     ids::{IncarnationId, QueueName},
     message::ModelRef,
@@ -11,7 +12,6 @@ use docket_schema::{
 use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
     client::Client,
-    sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner},
     secret::Secret,
     supervisor::{self, Preflight, RunProgram, SupervisorConfig, SupervisorEnd},
 };

@@ -2,6 +2,7 @@
 //! a reason, and other runs on the same worker do not notice.
 
 use anyhow::{Context as _, Result, ensure};
+use docket_sandbox::{Layer, probe_host};
 use docket_schema::{
     ids::QueueName,
     run::{FailureKind, RunEvent, RunOutcome},
@@ -12,10 +13,7 @@ use docket_tests::{
     model_server::ModelServer,
     system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
 };
-use docket_worker::{
-    model::{Provider, ScriptedModel},
-    sandbox::{Layer, probe_host},
-};
+use docket_worker::model::{Provider, ScriptedModel};
 
 /// Each is harmless but for the bound that ends it: nothing of it is larger than some hundred megabytes.
 const HOSTILE: &str = r#"

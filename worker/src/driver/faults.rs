@@ -6,6 +6,7 @@
 
 use std::{error::Error, fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
+use docket_sandbox::SandboxError;
 use docket_schema::{
     ids::TaskId,
     message::ModelRef,
@@ -22,7 +23,6 @@ use crate::{
     engine::ModelCall,
     mcp::{McpServer, SessionError, names_workspace_file},
     model::{ModelError, Provider, Secret},
-    sandbox::SandboxError,
     supervisor::FAULT_NOTE_BYTES,
 };
 

@@ -112,7 +112,7 @@ fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner};
+    use docket_sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner};
 
     #[test]
     fn first_program_is_a_plain_word_outside_of_the_workspace() {

@@ -7,6 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use docket_sandbox::{
+    BackendChoice, Checked, CommandOutput, CommandSpec, Limits, Sandbox, SandboxConfig, SandboxError,
+};
 use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{TaskId, TreeHash, Turn},
@@ -48,9 +51,6 @@ use crate::{
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
     model::{Secret, goes_to_local_servers_alone},
-    sandbox::{
-        BackendChoice, Checked, CommandOutput, CommandSpec, Limits, Sandbox, SandboxConfig, SandboxError,
-    },
     tools::{self, RunnerError, RunnerFault, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
@@ -276,7 +276,7 @@ fn redactor(bootstrap: &Bootstrap) -> Redactor {
 
 pub(super) fn workspace_options(cache: &Path) -> WorkspaceOptions {
     let mut options = WorkspaceOptions::new(cache.to_owned());
-    options.owner = crate::sandbox::workspace_owner().map(|(uid, gid)| Owner { uid, gid });
+    options.owner = docket_sandbox::workspace_owner().map(|(uid, gid)| Owner { uid, gid });
     options
 }
 
@@ -467,16 +467,16 @@ fn runner_error(error: SandboxError) -> RunnerError {
     RunnerError { reason, fault, output: output.map(as_output).map(Box::new) }
 }
 
-const fn ended(ended: crate::sandbox::Ended) -> tools::Ended {
+const fn ended(ended: docket_sandbox::Ended) -> tools::Ended {
     match ended {
-        crate::sandbox::Ended::Exit(status) => tools::Ended::Exit(status),
-        crate::sandbox::Ended::Signal(signal) => tools::Ended::Signal(signal),
-        crate::sandbox::Ended::TimedOut => tools::Ended::TimedOut,
-        crate::sandbox::Ended::Exceeded(what) => tools::Ended::Exceeded(what),
+        docket_sandbox::Ended::Exit(status) => tools::Ended::Exit(status),
+        docket_sandbox::Ended::Signal(signal) => tools::Ended::Signal(signal),
+        docket_sandbox::Ended::TimedOut => tools::Ended::TimedOut,
+        docket_sandbox::Ended::Exceeded(what) => tools::Ended::Exceeded(what),
     }
 }
 
-fn captured(captured: crate::sandbox::Captured) -> tools::Captured {
+fn captured(captured: docket_sandbox::Captured) -> tools::Captured {
     let mut head = captured.bytes;
     // Where nothing is missing there is no gap, and so no tail.
     let tail = if captured.truncated { head.split_off(captured.head_bytes) } else { Vec::new() };
@@ -491,7 +491,7 @@ mod tests {
     fn what_is_missing_of_an_output_is_told_where_it_is_missing() {
         let of = |bytes: &[u8], head_bytes, total_bytes| {
             let truncated = total_bytes > bytes.len() as u64;
-            let kept = crate::sandbox::Captured { bytes: bytes.to_vec(), head_bytes, total_bytes, truncated };
+            let kept = docket_sandbox::Captured { bytes: bytes.to_vec(), head_bytes, total_bytes, truncated };
             String::from_utf8(captured(kept).joined()).unwrap()
         };
         assert_eq!(of(b"headtail", 4, 108), "head\n[100 bytes were not kept]\ntail");

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use docket_sandbox::{Limits, Sandbox, SandboxConfig};
 use docket_schema::{
     content::BlobRef,
     redact::Redactor,
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    sandbox::{Limits, Sandbox, SandboxConfig},
     workspace::{self, Blobs, Workspace},
 };
 

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use docket_sandbox::{HiddenEnv, WORKSPACE_INSIDE};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    policy::is_like,
-    sandbox::{HiddenEnv, WORKSPACE_INSIDE},
-};
+use crate::policy::is_like;
 
 /// Longest name of a server: it stands in the names of its tools, of which providers take 64 characters.
 const NAME_BYTES_MAX: usize = 24;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use docket_sandbox::{HiddenEnv, Sandbox};
 use docket_schema::{
     message::ToolSpec,
     run::{ExternalTool, LeftOutServer},
@@ -10,7 +11,6 @@ use rmcp::model::Tool;
 use serde_json::Value;
 
 use super::{McpServer, Servers, SessionError, session};
-use crate::sandbox::{HiddenEnv, Sandbox};
 
 /// Tools of one server that are offered: more would drown the run's own.
 const TOOLS_MAX: usize = 64;

@@ -2,15 +2,13 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
+use docket_sandbox::Sandbox;
 use docket_schema::{policy::AllowList, run::ExternalTool};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
 use super::{Servers, session};
-use crate::{
-    sandbox::Sandbox,
-    tools::{self, ToolOutcome, ToolSettings},
-};
+use crate::tools::{self, ToolOutcome, ToolSettings};
 
 /// What is called, and with what.
 pub(crate) struct Asked<'a> {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use docket_sandbox::{CommandOutput, CommandSpec, Ended, Heard, HiddenEnv, Sandbox, SandboxError};
 use docket_schema::{policy::AllowList, tool::NetworkSeen};
 use futures_util::stream;
 use rmcp::{Peer, RoleClient, ServiceExt as _};
@@ -25,10 +26,7 @@ use tokio::{
 use tokio_util::io::StreamReader;
 
 use super::McpServer;
-use crate::{
-    sandbox::{CommandOutput, CommandSpec, Ended, Heard, HiddenEnv, Sandbox, SandboxError},
-    tools,
-};
+use crate::tools;
 
 /// Pieces of a server's answers, of up to 64 KiB each, that may wait to be read.
 const PIECES_MAX: usize = 256;
@@ -140,7 +138,7 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
 }
 
 /// Hands on what a server says. One that says more than anybody reads is cut off there, which `floods` tells.
-fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) -> crate::sandbox::Listener {
+fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) -> docket_sandbox::Listener {
     let (mut pieces, mut all, mut message) = (Some(pieces), 0_usize, 0_usize);
     Box::new(move |piece: &[u8]| {
         all = all.saturating_add(piece.len());

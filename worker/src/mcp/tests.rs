@@ -3,15 +3,13 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::chown, path::PathBuf};
 
+use docket_sandbox::{BackendChoice, CommandSpec, HiddenEnv, Sandbox, SandboxConfig, workspace_owner};
 use docket_schema::run::ExternalTool;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Asked, McpServer, Servers, call, given, list, read};
-use crate::{
-    sandbox::{BackendChoice, CommandSpec, HiddenEnv, Sandbox, SandboxConfig, workspace_owner},
-    tools::{ToolOutcome, ToolSettings, testing::has},
-};
+use crate::tools::{ToolOutcome, ToolSettings, testing::has};
 
 /// Counts, notes, hangs, dies and says too much.
 const SERVER: &str = r#"
@@ -222,7 +220,7 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     assert!(lost.is_error && lost.text().contains("name its files by whole paths"), "{}", lost.text());
     place.servers.given = HiddenEnv::default();
     let server = place.servers.all.get_mut("notes").unwrap();
-    server.command[1] = format!("{}/server.py", crate::sandbox::WORKSPACE_INSIDE);
+    server.command[1] = format!("{}/server.py", docket_sandbox::WORKSPACE_INSIDE);
     // A run cannot begin without: the reason has the name.
     let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
     assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());
@@ -244,7 +242,7 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
     assert_eq!(seen("HOME").await, "'/home/docket'\n");
     // What it could load of the workspace would have the secret.
     assert_eq!(seen("cwd").await, "'/'\n");
-    assert_eq!(seen("DOCKET_WORKSPACE").await, format!("'{}'\n", crate::sandbox::WORKSPACE_INSIDE));
+    assert_eq!(seen("DOCKET_WORKSPACE").await, format!("'{}'\n", docket_sandbox::WORKSPACE_INSIDE));
     let mut spec = CommandSpec::new(["/bin/sh", "-c", "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]);
     spec.timeout = std::time::Duration::from_secs(20);
     let out = place.sandbox.run(spec).await.unwrap();

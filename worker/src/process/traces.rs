@@ -29,7 +29,7 @@ mod tests {
         assert_eq!(getrlimit(Resource::RLIMIT_CORE).unwrap(), (0, 0));
         assert!(!prctl::get_dumpable().unwrap());
         // The sandbox's init is this program again, through a path below `/proc/self`.
-        let host = crate::sandbox::probe_host();
+        let host = docket_sandbox::probe_host();
         assert!(host.missing_for_walls().is_empty(), "{host:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
+use docket_sandbox::TOOL_HOMES;
 use docket_schema::{
     ids::{IncarnationId, QueueName},
     run::EngineRef,
@@ -10,7 +11,6 @@ use docket_schema::{
 
 use crate::{
     bootstrap::{Failpoint, WorkerSettings},
-    sandbox::TOOL_HOMES,
     secret::Secret,
 };
 

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use docket_sandbox::Checked;
 use docket_schema::{
     ids::IncarnationId,
     wire::{
@@ -30,7 +31,6 @@ use crate::{
     bootstrap::Bootstrap,
     client::{Client, ClientError},
     process::{ChildLog, ChildSpec},
-    sandbox::Checked,
 };
 
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator

@@ -17,6 +17,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
+use docket_sandbox::HiddenEnv;
 use docket_schema::{
     ids::{Epoch, RunId, TaskId},
     run::RunSettings,
@@ -37,7 +38,6 @@ use super::*;
 use crate::{
     bootstrap::{Bootstrap, HiddenValues, SandboxChoice, WorkerSettings},
     process::tests_support::gone,
-    sandbox::HiddenEnv,
     secret::Secret,
 };
 

@@ -3,13 +3,13 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use crate::{
-    git_shape::{GitEntry, GitName, GitShape},
-    sandbox::WORKSPACE_INSIDE,
-};
 use cap_std::fs::{
     Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
     Permissions, PermissionsExt as _,
+};
+use docket_sandbox::{
+    WORKSPACE_INSIDE,
+    git_shape::{GitEntry, GitName, GitShape},
 };
 use docket_schema::{content::WorkPath, ids::BlobHash, snapshot::PERMISSION_BITS};
 use nix::{
@@ -301,7 +301,7 @@ pub(super) fn parent(
 }
 
 /// Whether git, run by a person in a folder on the way to `path`, would take that folder for a repository and obey what
-/// is written there. Commands are checked for the same after they ended, see [`sandbox`](crate::sandbox).
+/// is written there. Commands are checked for the same after they ended, see [`docket_sandbox`].
 fn makes_repository(root: &Dir, path: &WorkPath) -> io::Result<bool> {
     use std::os::unix::ffi::OsStrExt as _;
     let mut options = OpenOptions::new();

@@ -4,7 +4,7 @@
 //! file system that folds case. git refuses such names as well, so that a run which made one could not be
 //! delivered at all: whoever builds a tree leaves them out. Pure; used by `base`, `deliver` and `patch`.
 
-use crate::git_shape::{is_spelled, ntfs_name};
+use docket_sandbox::git_shape::{is_spelled, ntfs_name};
 
 /// Whether `name` is `.git` to a file system that folds case, to HFS+ (which leaves out characters that are not
 /// seen) or to NTFS (which has a short name for it and leaves out what trails).

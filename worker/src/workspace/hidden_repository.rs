@@ -7,12 +7,11 @@
 
 use std::collections::HashMap;
 
+use docket_sandbox::git_shape::{GitEntry, GitName, GitShape, fold_name};
 use docket_schema::{
     content::WorkPath,
     snapshot::{Entry, EntryKind, Manifest},
 };
-
-use crate::git_shape::{GitEntry, GitName, GitShape, fold_name};
 
 /// The folders of two trees that git would take for repositories, by what they hold.
 #[derive(Debug, Default)]

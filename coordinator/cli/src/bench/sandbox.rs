@@ -6,10 +6,8 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use docket_worker::{
-    process::{TrustedSpec, run_trusted},
-    sandbox::{BackendChoice, CommandSpec, Ended, Sandbox, SandboxConfig},
-};
+use docket_sandbox::{BackendChoice, CommandSpec, Ended, Sandbox, SandboxConfig};
+use docket_worker::process::{TrustedSpec, run_trusted};
 
 use super::{effort::Effort, report::Report, stats::Samples};
 
@@ -24,7 +22,7 @@ pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
         TRUE.iter().map(PathBuf::from).find(|path| path.exists()).context("there is no `true` here")?;
     let workspace = folder.join("workspace");
     std::fs::create_dir_all(&workspace)?;
-    if let Some((uid, gid)) = docket_worker::sandbox::workspace_owner() {
+    if let Some((uid, gid)) = docket_sandbox::workspace_owner() {
         std::os::unix::fs::chown(&workspace, Some(uid), Some(gid))?;
     }
     let sandbox = match Sandbox::prepare(SandboxConfig::new(BackendChoice::Auto, &workspace)).await {

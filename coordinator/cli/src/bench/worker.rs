@@ -10,10 +10,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use docket_coordinator::server::Running;
-use docket_worker::{
-    process::{ChildHandle, ChildLog, ChildSpec, start_child},
-    sandbox::TOOL_HOMES,
-};
+use docket_sandbox::TOOL_HOMES;
+use docket_worker::process::{ChildHandle, ChildLog, ChildSpec, start_child};
 
 /// A worker that has not reported by then does not start here.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,11 +1,9 @@
 //! The demo's proof: every result made again from the log, and its tests run on it.
 
 use crate::lineage;
+use docket_sandbox::{CommandSpec, Ended};
 use docket_schema::ids::{RunId, TaskId};
-use docket_worker::{
-    client::Client,
-    sandbox::{CommandSpec, Ended},
-};
+use docket_worker::client::Client;
 use serde::Serialize;
 
 use super::{stage::Staged, staging};

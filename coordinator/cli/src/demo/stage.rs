@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use docket_sandbox::TOOL_HOMES;
 use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{IncarnationId, TaskId},
@@ -18,7 +19,6 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
-    sandbox::TOOL_HOMES,
     workspace::{BlobSink as _, Source},
 };
 use nix::{

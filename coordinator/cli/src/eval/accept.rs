@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use docket_sandbox::{CommandOutput, CommandSpec, Ended, Sandbox};
 use docket_schema::{
     eval::{EvalCheck, EvalCheckKind},
     event::{Envelope, TypedEvent as _},
@@ -13,7 +14,6 @@ use docket_schema::{
 use docket_worker::{
     client::{Client, Lineage},
     policy::PathGlob,
-    sandbox::{CommandOutput, CommandSpec, Ended, Sandbox},
 };
 
 use super::{matrix::Try, suite::Task, unread};

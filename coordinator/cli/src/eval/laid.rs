@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use docket_sandbox::workspace_owner;
 use docket_schema::snapshot::PERMISSION_BITS;
-use docket_worker::sandbox::workspace_owner;
 
 /// Files at most: tests of one task.
 const FILES_MAX: usize = 1000;

@@ -8,7 +8,7 @@
 
 /// A name that means something to git in a repository's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GitName {
+pub enum GitName {
     Head,
     Commondir,
     Objects,
@@ -30,21 +30,21 @@ const NAMES: [(GitName, &str); 7] = [
 
 impl GitName {
     /// The name that some file system takes `name` for.
-    pub(crate) fn of(name: &[u8]) -> Option<Self> {
+    pub fn of(name: &[u8]) -> Option<Self> {
         NAMES.iter().find(|(_, spelling)| is_spelled(name, spelling)).map(|(name, _)| *name)
     }
 }
 
 /// Whether an entry is a folder. A folder called `config` is an ordinary part of a program, a file is what git reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GitEntry {
+pub enum GitEntry {
     Folder,
     Other,
 }
 
 /// Which of those names a folder has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GitShape {
+pub struct GitShape {
     has_head: bool,
     has_commondir: bool,
     has_objects: bool,
@@ -54,7 +54,7 @@ pub(crate) struct GitShape {
 
 impl GitShape {
     /// Adds a name that the folder has.
-    pub(crate) const fn add(&mut self, name: GitName, entry: GitEntry) {
+    pub const fn add(&mut self, name: GitName, entry: GitEntry) {
         match (name, entry) {
             (GitName::Head, GitEntry::Other) => self.has_head = true,
             (GitName::Commondir, GitEntry::Other) => self.has_commondir = true,
@@ -83,7 +83,7 @@ impl GitShape {
     }
 
     /// Whether git takes orders from what is called so in this folder.
-    pub(crate) const fn obeys(self, name: GitName, entry: GitEntry) -> bool {
+    pub const fn obeys(self, name: GitName, entry: GitEntry) -> bool {
         match name {
             GitName::Head => self.is_linked(),
             GitName::Commondir | GitName::ConfigWorktree | GitName::Hooks => {
@@ -99,20 +99,20 @@ impl GitShape {
     }
 
     /// Whether git, run in this folder, takes orders from what is in it or in the folder that it names.
-    pub(crate) const fn is_armed(self) -> bool {
+    pub const fn is_armed(self) -> bool {
         self.is_linked() || (self.is_repository() && self.has_orders)
     }
 }
 
 /// Whether a file system that folds case, HFS+ (which leaves out characters that are not seen) or NTFS (which leaves out
 /// what trails) takes `name` for `spelling`, which is in small letters.
-pub(crate) fn is_spelled(name: &[u8], spelling: &str) -> bool {
+pub fn is_spelled(name: &[u8], spelling: &str) -> bool {
     ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes()) || (!name.is_ascii() && is_hfs(name, spelling))
 }
 
 /// A name in the form by which names are compared that some file system takes for one: without what HFS+ or NTFS leaves
 /// out, and with case folded.
-pub(crate) fn fold_name(name: &[u8]) -> Vec<u8> {
+pub fn fold_name(name: &[u8]) -> Vec<u8> {
     let name = ntfs_name(name);
     let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase() };
     // Through capitals, which makes one of more letters than small ones do.
@@ -132,7 +132,7 @@ fn is_hfs(name: &[u8], spelling: &str) -> bool {
 
 /// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's
 /// name, and blanks and dots at the end are lost.
-pub(crate) fn ntfs_name(name: &[u8]) -> &[u8] {
+pub fn ntfs_name(name: &[u8]) -> &[u8] {
     let end = name.iter().position(|b| matches!(b, b':' | b'\\')).unwrap_or(name.len());
     let seen = name[..end].iter().rposition(|b| !matches!(b, b' ' | b'.')).map_or(0, |last| last + 1);
     &name[..seen]

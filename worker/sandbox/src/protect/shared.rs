@@ -27,7 +27,7 @@ struct Shared {
 static WORKSPACES: Mutex<Option<HashMap<Folder, Shared>>> = Mutex::new(None);
 
 /// A command's share of it.
-pub(in super::super) struct Baseline {
+pub(crate) struct Baseline {
     workspace: PathBuf,
     folder: Folder,
     before: Arc<Protected>,
@@ -39,7 +39,7 @@ impl Baseline {
     ///
     /// # Errors
     /// `WouldBlock` where another process has commands in it; it cannot be looked through.
-    pub(in super::super) fn begin(workspace: &Path) -> io::Result<Self> {
+    pub(crate) fn begin(workspace: &Path) -> io::Result<Self> {
         let file = File::open(workspace)?;
         let meta = file.metadata()?;
         let folder = (meta.dev(), meta.ino());
@@ -58,7 +58,7 @@ impl Baseline {
     }
 
     /// What was there.
-    pub(in super::super) fn before(&self) -> &Protected {
+    pub(crate) fn before(&self) -> &Protected {
         &self.before
     }
 
@@ -66,7 +66,7 @@ impl Baseline {
     ///
     /// # Errors
     /// See [`Protected::restore`].
-    pub(in super::super) fn end(mut self) -> io::Result<Vec<String>> {
+    pub(crate) fn end(mut self) -> io::Result<Vec<String>> {
         self.ended = true;
         let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Self::leave(workspaces.get_or_insert_default(), self.folder);

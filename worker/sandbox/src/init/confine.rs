@@ -19,10 +19,10 @@ use super::{
 };
 
 /// More than any build or test server opens, less than what exhausts the host's table.
-pub(in super::super) const NOFILE: u64 = 4096;
+pub(crate) const NOFILE: u64 = 4096;
 
 /// The largest single file.
-pub(in super::super) const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+pub(crate) const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The newest rules this code knows; older kernels give what they have.
 const LANDLOCK_ABI: ABI = ABI::V6;

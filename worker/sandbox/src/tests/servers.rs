@@ -11,10 +11,10 @@ use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::any};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
 /// What a server was asked: method and path, its host, and the body's length.
-pub(in crate::sandbox) type Asked = Arc<Mutex<Vec<String>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
 
 /// Answers every request with what it was asked, and notes that.
-pub(in crate::sandbox) async fn http() -> (SocketAddr, Asked) {
+pub(crate) async fn http() -> (SocketAddr, Asked) {
     async fn answer(
         State(asked): State<Asked>,
         request: axum::http::Method,
@@ -37,7 +37,7 @@ pub(in crate::sandbox) async fn http() -> (SocketAddr, Asked) {
 }
 
 /// A server by TLS; its certificate is its own word for `localhost` and 127.0.0.1. Each connection is answered once.
-pub(in crate::sandbox) fn tls() -> (SocketAddr, Asked) {
+pub(crate) fn tls() -> (SocketAddr, Asked) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificate = include_bytes!("tls/certificate.der").to_vec().into();
     let key = PrivateKeyDer::try_from(include_bytes!("tls/key.der").to_vec()).unwrap();

@@ -1,10 +1,10 @@
 //! Limits that hold for every process, every scratch folder and every output. What bounds the sum of a tree
 //! has tests of its own.
 
+use docket_sandbox::Ended;
 use docket_schema::tool::Exceeded;
 
 use super::{
-    super::Ended,
     case::{Case, py, sh},
     world::Sees::Said,
 };

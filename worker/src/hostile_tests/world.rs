@@ -22,6 +22,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use docket_sandbox::workspace_owner;
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     libc,
@@ -29,11 +30,10 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use super::{super::workspace_owner, ipc::HostIpc};
+use super::ipc::HostIpc;
 
 /// Set in this process before `main`: what a docket that holds a key in its environment would lose.
-pub(in super::super) const ENV_SECRET: (&str, &str) =
-    ("DOCKET_HOSTILE_KEY", "canary-of-dockets-own-environment");
+pub(super) const ENV_SECRET: (&str, &str) = ("DOCKET_HOSTILE_KEY", "canary-of-dockets-own-environment");
 
 /// What an escape looks like from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -358,7 +358,7 @@ fn sleeper(out: &Path, secret: &str) -> Child {
 }
 
 fn own_binary() -> (u64, i64) {
-    let meta = fs::metadata(super::super::own_binary()).unwrap();
+    let meta = fs::metadata(std::env::current_exe().unwrap()).unwrap();
     (meta.len(), meta.mtime())
 }
 

@@ -7,7 +7,6 @@ use nix::{
 };
 
 use super::*;
-use crate::process::tests_support::gone;
 
 fn all() -> Vec<BackendChoice> {
     [walls(), vec![BackendChoice::None]].concat()
@@ -178,7 +177,7 @@ async fn killing_docket_ends_the_tree() {
         let fixture = Fixture::new();
         let tick = fixture.workspace().join("tick");
         let mut docket = std::process::Command::new(own_binary())
-            .args(["--exact", "sandbox::tests::ends::victim", "--nocapture"])
+            .args(["--exact", "tests::ends::victim", "--nocapture"])
             .env(VICTIM, format!("{backend:?}:{}", fixture.workspace().display()))
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -199,6 +198,18 @@ async fn killing_docket_ends_the_tree() {
             gone(child.parse().unwrap()).await;
         }
     }
+}
+
+/// Waits until no process of this id runs. A process that only waits to be reaped has ended.
+async fn gone(pid: i32) {
+    for _ in 0..2_000 {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };
+        if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("process {pid} still runs");
 }
 
 #[tokio::test]

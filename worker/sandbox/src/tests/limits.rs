@@ -3,7 +3,7 @@
 use docket_schema::tool::Exceeded;
 
 use super::*;
-use crate::sandbox::{Layer, Limits, probe_host};
+use crate::{Layer, Limits, probe_host};
 
 fn small() -> Limits {
     Limits {
@@ -315,7 +315,7 @@ async fn files_without_a_name_count() {
 
 #[tokio::test]
 async fn a_command_that_is_stopped_leaves_nothing_planted() {
-    use crate::sandbox::Heard;
+    use crate::Heard;
     let fixture = Fixture::new();
     for backend in walls() {
         let sandbox = fixture.sandbox(backend).await;

@@ -24,7 +24,7 @@ pub(super) fn fork_single_threaded() -> io::Result<ForkResult> {
 
 /// The kernel's Landlock ABI, or why there is none.
 #[expect(unsafe_code, reason = "asks for a number; no pointer is followed")]
-pub(in super::super) fn landlock_abi() -> io::Result<i64> {
+pub(crate) fn landlock_abi() -> io::Result<i64> {
     const LANDLOCK_CREATE_RULESET_VERSION: libc::c_ulong = 1;
     let none = std::ptr::null::<libc::c_void>();
     // SAFETY: with the version flag the kernel wants a null pointer of size 0 and creates nothing.

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn many_commands_that_each_write_little_are_seen_as_one() {
         let dir = tempfile::tempdir().unwrap();
-        let limits = Limits { disk_bytes: 16 << 20, ..crate::sandbox::limits_of_this_host() };
+        let limits = Limits { disk_bytes: 16 << 20, ..crate::limits_of_this_host() };
         let known: Arc<Mutex<Known>> = Arc::default();
         let mut ended = None;
         for n in 0..40 {
@@ -226,8 +226,7 @@ mod tests {
     #[test]
     fn growth_beyond_the_bound_is_seen_and_what_was_there_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let limits =
-            Limits { disk_bytes: 8 << 20, disk_files: 1000, ..crate::sandbox::limits_of_this_host() };
+        let limits = Limits { disk_bytes: 8 << 20, disk_files: 1000, ..crate::limits_of_this_host() };
         let mut watch = begin(dir.path(), limits);
         fs::write(dir.path().join("small"), vec![1; 1 << 20]).unwrap();
         assert_eq!(watch.look().unwrap(), None);

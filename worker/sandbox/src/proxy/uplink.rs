@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// See the module.
-pub(in super::super) struct Uplink {
+pub(crate) struct Uplink {
     meter: Arc<Meter>,
     serving: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -30,10 +30,7 @@ pub(in super::super) struct Uplink {
 impl Uplink {
     /// Takes the socket over that an init hands out before it starts its command. `None` where it hands out none: its
     /// answer says why.
-    pub(in super::super) async fn taken(
-        control: &UnixStream,
-        allow: Arc<AllowList>,
-    ) -> io::Result<Option<Self>> {
+    pub(crate) async fn taken(control: &UnixStream, allow: Arc<AllowList>) -> io::Result<Option<Self>> {
         let handed = hand::take(control).await?;
         handed.map(|socket| Self::over(socket, allow, Reach::Global)).transpose()
     }
@@ -48,7 +45,7 @@ impl Uplink {
     }
 
     /// Serves; never ends. Without an uplink there is nothing to serve.
-    pub(in super::super) async fn serve(uplink: &mut Option<Self>) {
+    pub(crate) async fn serve(uplink: &mut Option<Self>) {
         match uplink {
             Some(uplink) => uplink.serving.as_mut().await,
             None => std::future::pending().await,
@@ -56,7 +53,7 @@ impl Uplink {
     }
 
     /// Ends every connection, and says what was seen.
-    pub(in super::super) fn end(self) -> NetworkSeen {
+    pub(crate) fn end(self) -> NetworkSeen {
         let Self { meter, serving } = self;
         drop(serving);
         meter.seen()

@@ -446,7 +446,7 @@ CapPrm: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\nl
 
 /// Starts an init and gives the socket to it. Not killed when dropped: the closed socket tells the init to
 /// end what it started, which a killed init could not do without a pid namespace.
-#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+#[expect(clippy::disallowed_methods, reason = "this crate is one of the two places that may start processes")]
 pub(super) fn start_init(
     init: &InitProgram,
     stdout: Stdio,

@@ -1,9 +1,9 @@
 //! Whatever a command starts ends with it; whatever runs on the host goes on.
 
+use docket_sandbox::Ended;
 use nix::libc;
 
 use super::{
-    super::Ended,
     case::{Case, py, sh},
     world::Sees::{Process, Said, Secret, Survivor},
 };

@@ -125,8 +125,8 @@ impl HostReport {
         self.layers.iter().any(|state| state.layer == layer && state.missing_because.is_none())
     }
 
-    /// Whether a root of its own, and a filter, can be had.
-    pub(crate) fn missing_for_walls(&self) -> Vec<MissingLayer> {
+    /// What this host lacks of the namespaces and the system call filter that every wall needs.
+    pub fn missing_for_walls(&self) -> Vec<MissingLayer> {
         let needed = |layer: &Layer| NAMESPACES.contains(layer) || *layer == Layer::Seccomp;
         self.missing().into_iter().filter(|missing| needed(&missing.layer)).collect()
     }
@@ -271,7 +271,7 @@ fn text(errno: i32) -> String {
     io::Error::from_raw_os_error(errno).to_string()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+#[expect(clippy::disallowed_methods, reason = "this crate is one of the two places that may start processes")]
 fn ask(init: &InitProgram) -> io::Result<ProbeAnswer> {
     let out = std::process::Command::new(&init.program)
         .args(&init.args)

@@ -5,7 +5,7 @@ use std::{net::TcpListener, os::unix::net::UnixListener};
 use nix::libc;
 
 use super::*;
-use crate::sandbox::{Checked, HostReport, InitProgram, Layer, probe_host};
+use crate::{Checked, HostReport, InitProgram, Layer, probe_host};
 
 #[tokio::test]
 async fn controls_pass_and_the_report_names_the_layers() {

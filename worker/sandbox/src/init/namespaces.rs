@@ -1,7 +1,7 @@
 //! Our own backend: every namespace the kernel has, a root of its own, and a second user namespace as seal.
 //!
 //! When docket is root the mounts are made as root in the first user namespace, so that folders only root may
-//! enter can be laid inside; then the process becomes [`workspace_owner`](super::super::workspace_owner) and
+//! enter can be laid inside; then the process becomes [`workspace_owner`](crate::workspace_owner) and
 //! seals itself. Otherwise a user namespace comes first and gives the rights for the mounts. Either way the
 //! sealed namespace owns none of the others: what is inside has no capability over them.
 

@@ -2,8 +2,9 @@
 //! starts in a workspace.
 //!
 //! Layers together, none alone: namespaces (user, mount, pid, net, ipc, uts) over a root that is an allow
-//! list, Landlock and seccomp inside, control groups and limits, a look at what must not change. [`Sandbox::prepare`] probes the host and runs harmless
-//! controls before it answers, for a sandbox that cannot start must not count as a wall.
+//! list, Landlock and seccomp inside, control groups and limits, a look at what must not change.
+//! [`Sandbox::prepare`] probes the host and runs harmless controls before it answers, for a sandbox that cannot
+//! start must not count as a wall.
 //!
 //! Inside, the workspace is `/workspace` whatever its path on the host, so recorded outputs do not depend on
 //! the machine (with [`BackendChoice::None`] there is no inside: it stays where it is). HOME, `/tmp`, `/run`
@@ -11,7 +12,7 @@
 //!
 //! A command is started through docket itself, executed again with [`INIT_MARKER`] as first argument: a
 //! multi-threaded process can neither unshare a user namespace nor fork safely. A binary that uses this
-//! module calls [`init_call`] first thing in `main`.
+//! crate calls [`init_call`] first thing in `main`.
 //!
 //! Ownership: when docket is root, what it lays into a workspace must belong to [`workspace_owner`]; the
 //! command's user inside is that user outside, and never uid 0 of the host.
@@ -20,6 +21,7 @@ mod capture;
 mod cgroup;
 mod config;
 mod error;
+pub mod git_shape;
 mod hand;
 mod host;
 mod init;

@@ -3,12 +3,10 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
+use docket_sandbox::workspace_owner;
 use tempfile::TempDir;
 
-use super::{
-    super::workspace_owner,
-    world::{World, holds},
-};
+use super::world::{World, holds};
 use crate::{
     process::run_git,
     workspace::{

@@ -3,6 +3,9 @@
 //! Each case is looked at from the host afterwards ([`world`]); where it is safe, the same command is run
 //! without walls first, and the look must then see the escape. A case that cannot be tried here says so and
 //! is not counted.
+//!
+//! The crate's test binary acts as the init of its sandboxes, for every test of the crate: the hook below runs before
+//! `main`, while there is one thread, exactly where the real binary's `main` asks.
 
 mod build;
 mod case;
@@ -26,13 +29,31 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use docket_sandbox::{
+    BackendChoice, CommandSpec, Ended, SandboxError, init_call, probe_host, sandbox_init_main,
+};
 use futures_util::{StreamExt as _, stream};
 
-use super::{BackendChoice, CommandSpec, Ended, Fixture, SandboxError, shell, spec, text, walls};
 use case::{Case, PRELUDE, all_of, python, sandbox};
 use ground::Ground;
-pub(super) use world::ENV_SECRET;
-use world::{Sees, World, own};
+use world::{ENV_SECRET, Sees, World, own};
+
+extern "C" fn before_main() {
+    if let Some(args) = init_call(std::env::args_os()) {
+        sandbox_init_main(args);
+    }
+    let (name, value) = ENV_SECRET;
+    #[expect(unsafe_code, reason = "a docket whose environment holds a key")]
+    // SAFETY: one thread, before main.
+    unsafe {
+        std::env::set_var(name, value);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+#[expect(unsafe_code, reason = "the only place before the test harness starts its threads")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
 
 /// The least that must have been tried on each backend where the usual tools are.
 const COUNTED_MIN: usize = 150;
@@ -59,6 +80,18 @@ fn all() -> Vec<Case> {
         files::cases(),
     ]
     .concat()
+}
+
+/// The backends with walls that this host offers; says which it does not.
+#[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
+fn walls() -> Vec<BackendChoice> {
+    let mut all = vec![BackendChoice::Namespaces];
+    if probe_host().bubblewrap.is_some() {
+        all.push(BackendChoice::Bubblewrap);
+    } else {
+        eprintln!("bubblewrap is not installed here: its backend was not tried");
+    }
+    all
 }
 
 /// All cases, or those whose names hold what `DOCKET_HOSTILE_ONLY` says: for a person who looks at one.
@@ -107,16 +140,16 @@ async fn without_walls_the_check_sees_the_escapes() {
 
 async fn battery(backend: BackendChoice) {
     let ground = Ground::new().await;
-    let fixture = Fixture::new();
+    let world = World::new();
+    own(&world.workspace());
     // The walls' own controls, and that a signal to everybody reaches nobody of the host: harmless, first.
-    let proven = fixture.sandbox(backend).await;
+    let proven = sandbox(backend, &world, None).await;
     let host = std::fs::read_link("/proc/self/ns/pid").unwrap();
-    let inside = shell(&proven, "readlink /proc/self/ns/pid; kill -0 -1; echo $?").await;
+    let line = "readlink /proc/self/ns/pid; kill -0 -1; echo $?";
+    let inside = proven.run(CommandSpec::shell(line)).await.unwrap();
     assert_eq!(inside.ended, Ended::Exit(0));
-    assert!(
-        !text(&inside.stdout.bytes).contains(host.to_str().unwrap()),
-        "{backend:?} shares the host's processes"
-    );
+    let said = String::from_utf8_lossy(&inside.stdout.bytes);
+    assert!(!said.contains(host.to_str().unwrap()), "{backend:?} shares the host's processes");
     let checked = proven.checked();
     let (cases, whole) = chosen();
     let (there, missing): (Vec<Case>, Vec<Case>) =
@@ -197,7 +230,7 @@ async fn swapped_meanwhile(backend: BackendChoice) -> (usize, Vec<(Sees, String)
     }
     let (mut ran, mut said) = (0, Vec::new());
     for _ in 0..CALLS {
-        match sandbox.run(CommandSpec { cwd: "d".into(), ..spec(CAUGHT) }).await {
+        match sandbox.run(CommandSpec { cwd: "d".into(), ..CommandSpec::shell(CAUGHT) }).await {
             Ok(out) => {
                 ran += 1;
                 said.extend(all_of(&out));

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::{seccomp::programs, sys};
 
 /// Second argument of an init that only probes.
-pub(in super::super) const PROBE_ARGUMENT: &str = "probe";
+pub(crate) const PROBE_ARGUMENT: &str = "probe";
 
 /// Errno of each attempt, 0 where it worked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in super::super) struct ProbeAnswer {
-    pub(in super::super) namespaces: Vec<(String, i32)>,
-    pub(in super::super) seccomp: i32,
+pub(crate) struct ProbeAnswer {
+    pub(crate) namespaces: Vec<(String, i32)>,
+    pub(crate) seccomp: i32,
 }
 
 /// Prints the answer as JSON on stdout.

@@ -1,9 +1,9 @@
 //! System calls that no build needs: by number, by another table's number, with bits above the ones looked at.
 
+use docket_sandbox::Ended;
 use nix::libc;
 
 use super::{
-    super::Ended,
     case::{Case, py},
     world::Sees::Said,
 };

@@ -10,14 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use docket_sandbox::{
+    BackendChoice, Checked, CommandOutput, CommandSpec, Ended, Sandbox, SandboxConfig, SandboxError,
+};
 use docket_schema::tool::Exceeded;
 
 use super::{
-    super::{BackendChoice, CommandOutput, CommandSpec, Ended, Sandbox, SandboxConfig, SandboxError},
     ground::Ground,
     world::{ENV_SECRET, Sees, World, own},
 };
-use crate::sandbox::Checked;
 
 /// Said by a line that ran to its end, so that one that never tried its misdeed does not count as contained.
 const TRIED: &str = "TRIED";
