@@ -13,7 +13,8 @@ mod examples;
 mod settings;
 
 /// What every file begins with.
-const MADE: &str = "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
+const MADE: &str =
+    "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
 /// How wide help texts are.
 const COLUMNS: usize = 100;
 
@@ -95,7 +96,7 @@ fn exit_codes_are_as_the_help_says() {
         seen += 1;
         let _ = writeln!(text, "| {code} | {} |", cell(says));
     }
-    assert_eq!(seen - 1, crate::fail::Exit::TargetMissed.code(), "every code is told");
+    assert_eq!(seen - 1, crate::fail::Exit::EngineMissing.code(), "every code is told");
     text.push_str(
         "\nWith `--json` an error is one line of JSON on standard error: `{\"error\": …, \"exit\": …}`.\n\n\
          These commands say more of theirs:\n\n",

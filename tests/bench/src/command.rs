@@ -1,30 +1,46 @@
-//! The subcommand: which groups run, how much effort each takes, and what is printed.
+//! The command line: which groups run, how much effort each takes, and what is printed.
 
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use serde_json::{Map, json};
 
-use super::{
-    appends, checkpoints, crash, drain, edit,
-    effort::Effort,
-    engine, finished, fold, followers,
-    group::Group,
-    http, latency, listing, long, overview,
-    places::{PgSchema, Place, Served, empty, sqlite_in},
-    raw::Raw,
-    remote,
-    report::{LEFT_OUT, Report},
-    sandbox, search, snapshots, storage, turns,
-};
 use crate::{
-    context::Context,
-    display,
-    fail::{Exit, Failure, Outcome},
+    groups::{Setup, measure},
+    harness::{
+        docket_binary,
+        places::{Place, empty},
+    },
+    output::{Form, note, say},
+    report::{Effort, Group, LEFT_OUT, Report, list_figures},
 };
+
+/// Exit codes. Scripts rely on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All that was measured has a value.
+    Ok,
+    /// A group broke off, or owes a figure.
+    Failed,
+    /// The command line is wrong, or what it names is not there.
+    Usage,
+    /// With `--strict`: a target was missed.
+    TargetMissed,
+}
+
+impl Exit {
+    /// The number, the same as `docket` has it where both know it.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::TargetMissed => 8,
+        }
+    }
+}
 
 /// A group that takes longer than this hangs: the rest is still worth having.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,23 +48,33 @@ const GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// So much longer for each finished run that was asked for.
 const FILL_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Flags.
-#[derive(Debug, clap::Args)]
+/// Measures what docket takes of this machine, figure by figure, with targets
+#[derive(Debug, clap::Parser)]
 #[command(
-    after_help = "Takes some two minutes on an otherwise idle machine; what else runs on it shows in every figure. All that
-is written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own. With --strict
-it ends with 8 where a target is missed; a figure that was not measured misses none.
+    name = "docket-bench",
+    version,
+    after_help = "Takes some two minutes on an otherwise idle machine; what else runs on it shows in every figure. All that is
+written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own. With --strict it
+ends with 8 where a target is missed; a figure that was not measured misses none. The few figures with which a user
+sizes a machine are those of `docket bench`.
 
 Examples:
-  docket bench
-  docket bench --json | jq .turn_overhead_ms_p50
-  docket bench --only sqlite --only http --store-dir /mnt/fast
-  docket bench --postgres postgres://localhost/docket --only postgres
-  docket bench --only finished --finished-runs 100000
-  docket bench --only followers
-  docket bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
+  cargo build --release -p docket-cli -p docket-bench
+  docket-bench
+  docket-bench --json | jq .turn_overhead_ms_p50
+  docket-bench --only sqlite --only http --store-dir /mnt/fast
+  docket-bench --postgres postgres://localhost/docket --only postgres
+  docket-bench --only finished --finished-runs 100000
+  docket-bench --only followers
+  docket-bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
 )]
 pub(crate) struct Args {
+    /// The docket binary to measure [default: `docket` beside this program]
+    #[arg(long, value_name = "PATH")]
+    docket: Option<PathBuf>,
+    /// Print one JSON object, with --list one a line
+    #[arg(long)]
+    json: bool,
     /// Where the measured databases lie: figures are this file system's [default: the temporary folder]
     #[arg(long, value_name = "DIR")]
     store_dir: Option<PathBuf>,
@@ -98,8 +124,24 @@ impl Args {
         lacks.then_some("no server; name one with --postgres or DATABASE_URL")
     }
 
-    fn hold(&self) -> Duration {
-        Duration::from_secs(self.hold_seconds.into())
+    const fn form(&self) -> Form {
+        if self.json { Form::Json } else { Form::Text }
+    }
+
+    /// Finds the binary and makes the place.
+    fn setup(&self) -> anyhow::Result<Setup> {
+        if let Some((group, why)) = self.only.iter().find_map(|group| Some((group, self.lacks(*group)?))) {
+            anyhow::bail!("--only {}: {why}", group.name());
+        }
+        let parent = self.store_dir.clone().unwrap_or_else(std::env::temp_dir);
+        Ok(Setup {
+            docket: docket_binary::find(self.docket.as_deref())?,
+            place: Place::new(&parent)?,
+            server: self.server().map(str::to_owned),
+            effort: self.effort(),
+            finished_runs: self.finished_runs.unwrap_or(self.effort().finished_runs()) as usize,
+            hold: Duration::from_secs(self.hold_seconds.into()),
+        })
     }
 }
 
@@ -112,59 +154,61 @@ struct Took {
 
 /// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is, and so is a figure
 /// that a measured group owes.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run(args: Args) -> anyhow::Result<Exit> {
     if args.list {
-        listing::say(&cx, &args.only);
+        list_figures(args.form(), &args.only)?;
         return Ok(Exit::Ok);
     }
-    if let Some((group, why)) = args.only.iter().find_map(|group| Some((group, args.lacks(*group)?))) {
-        return Err(Failure::new(Exit::Usage, format!("--only {}: {why}", group.name())));
-    }
-    if cfg!(debug_assertions) {
-        display::note("this is a debug build: figures are those of a release build many times over");
-    }
     let started = Instant::now();
-    let effort = args.effort();
-    let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let place = Place::new(&parent).map_err(|error| Failure { exit: Exit::Usage, error })?;
+    let setup = match args.setup() {
+        Ok(setup) => setup,
+        Err(error) => {
+            note(&format!("error: {error:#}"));
+            return Ok(Exit::Usage);
+        }
+    };
+    if cfg!(debug_assertions) {
+        note("this is a debug build: figures are those of a release build many times over");
+    }
     let (mut report, mut groups) = (Report::default(), Vec::new());
     let mut removal = None;
     for group in Group::ALL {
-        if !args.only.is_empty() && !args.only.contains(&group) {
-            report.lacks_rest_of(group, LEFT_OUT);
-            continue;
-        }
-        if let Some(why) = args.lacks(group) {
+        let left_out = (!args.only.is_empty() && !args.only.contains(&group)).then_some(LEFT_OUT);
+        if let Some(why) = left_out.or_else(|| args.lacks(group)) {
             report.lacks_rest_of(group, why);
             continue;
         }
         if !group.is_timed() {
-            let root = place.path().to_owned();
+            let root = setup.place.path().to_owned();
             removal = Some(tokio::task::spawn_blocking(move || empty(&root, &[group.name()])));
         }
-        display::note(&format!("measuring: {}", group.name()));
-        let began = Instant::now();
-        let measured = Box::pin(measure(group, &args, effort, &place, &mut report));
-        let timeout = timeout(group, &args);
-        let broke = match tokio::time::timeout(timeout, measured).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{error:#}")),
-            Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
-        };
-        if let Some(reason) = broke {
-            display::note(&format!("error: {} broke off: {}", group.name(), display::line(&reason)));
-            report.broke(group, &reason);
-        }
-        for fault in report.check(group) {
-            display::note(&display::line(&format!("error: {}: {fault}", group.name())));
-        }
-        groups.push((group, began.elapsed()));
+        groups.push((group, take(group, &args, &setup, &mut report).await));
     }
     let measured = Instant::now();
-    clean_up(place, removal).await;
+    clean_up(setup.place, removal).await;
     let took = Took { groups, cleanup: measured.elapsed(), whole: started.elapsed() };
-    print(&cx, &args, &report, &took);
+    print(&args, &report, &took)?;
     Ok(exit_of(&report, args.strict))
+}
+
+/// Measures a group and says what it owes; how long that took.
+async fn take(group: Group, args: &Args, setup: &Setup, report: &mut Report) -> Duration {
+    note(&format!("measuring: {}", group.name()));
+    let began = Instant::now();
+    let timeout = timeout(group, args);
+    let broke = match tokio::time::timeout(timeout, Box::pin(measure(group, setup, report))).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
+    };
+    if let Some(reason) = broke {
+        note(&format!("error: {} broke off: {reason}", group.name()));
+        report.broke(group, &reason);
+    }
+    for fault in report.check(group) {
+        note(&format!("error: {}: {fault}", group.name()));
+    }
+    began.elapsed()
 }
 
 fn timeout(group: Group, args: &Args) -> Duration {
@@ -172,7 +216,7 @@ fn timeout(group: Group, args: &Args) -> Duration {
         Group::Finished | Group::FinishedPostgres => {
             GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
         }
-        Group::DrainPostgres => GROUP_TIMEOUT + args.hold(),
+        Group::DrainPostgres => GROUP_TIMEOUT + Duration::from_secs(args.hold_seconds.into()),
         // A lease ends in the one; in the others runs append at their own pace, or have many turns.
         Group::Workers | Group::Followers | Group::FollowersPostgres | Group::Turns | Group::Storage => {
             GROUP_TIMEOUT * 2
@@ -210,158 +254,14 @@ async fn clean_up(place: Place, removal: Option<tokio::task::JoinHandle<std::io:
     }
     let removed = tokio::task::spawn_blocking(move || place.remove()).await;
     if let Err(error) = removed.unwrap_or_else(|broke| Err(std::io::Error::other(broke))) {
-        display::note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+        note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
     }
 }
 
-async fn measure(
-    group: Group,
-    args: &Args,
-    effort: Effort,
-    place: &Place,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let folder = place.part(group.name())?;
-    let url = || args.server().context("a group of PostgreSQL begins with a server alone");
-    match group {
-        Group::Sqlite => {
-            let (store, mut raw) = (sqlite_in(&folder).await?, Raw::sqlite(&folder)?);
-            let measured = appends::measure(&store, &mut raw, &appends::SQLITE, effort, report).await;
-            raw.close().await;
-            store.close().await;
-            measured?;
-            checkpoints::measure(&folder, effort, report).await
-        }
-        Group::Postgres => postgres(url()?, effort, report).await,
-        Group::Http => {
-            let (served, mut raw) = (Served::start(&folder).await?, Raw::sqlite(&folder)?);
-            let mut measured = http::measure(&served.running, &mut raw, effort, report).await;
-            if measured.is_ok() {
-                measured = remote::measure(&served, &mut raw, effort, report).await;
-            }
-            raw.close().await;
-            served.end().await;
-            measured
-        }
-        Group::Latency => {
-            let served = Served::start(&folder).await?;
-            let measured =
-                latency::measure(&served.running, &served.token, &latency::SQLITE, effort, report).await;
-            served.end().await;
-            measured
-        }
-        Group::Drain => {
-            let store = sqlite_in(&folder).await?;
-            let measured = drain::measure(&store, &drain::SQLITE, effort, report).await;
-            store.close().await;
-            measured
-        }
-        Group::DrainPostgres => drain_postgres(url()?, args.hold(), effort, report).await,
-        Group::Finished => {
-            let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
-            let (empty, full) = (place.part("finished/empty")?, place.part("finished/full")?);
-            let (empty, full) = (sqlite_in(&empty).await?, sqlite_in(&full).await?);
-            let measured = finished::measure(&empty, &full, runs, &finished::SQLITE, effort, report).await;
-            empty.close().await;
-            full.close().await;
-            measured
-        }
-        Group::FinishedPostgres => {
-            let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
-            finished_postgres(url()?, runs, effort, report).await
-        }
-        Group::Overview => overview::at_sqlite(&folder, effort, report).await,
-        Group::OverviewPostgres => overview::at_postgres(&folder, url()?, effort, report).await,
-        Group::Followers => Box::pin(followers::at_sqlite(&folder, effort, report)).await,
-        Group::FollowersPostgres => Box::pin(followers::at_postgres(&folder, url()?, effort, report)).await,
-        Group::Fold => {
-            let store = sqlite_in(&folder).await?;
-            let measured = fold::measure(&store, effort, report).await;
-            store.close().await;
-            measured?;
-            long::measure(&place.part("long")?, effort, report).await
-        }
-        Group::Turns => Box::pin(turns::measure(&folder, effort, report)).await,
-        Group::Workers => Box::pin(crash::of_a_worker(&folder, effort, report)).await,
-        Group::Sandbox => sandbox::measure(&folder, effort, report).await,
-        Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
-        Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
-        Group::Edit => edit::measure(effort, report).await,
-        Group::Engine => engine::measure(effort, report).await,
-        Group::Search => search::measure(&folder, effort, report).await,
-    }
-}
-
-async fn postgres(url: &str, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let schema = PgSchema::new(url).await?;
-    let measured = async {
-        let store = super::places::postgres_at(&schema.url()).await?;
-        let mut raw = Raw::postgres(&schema.url()).await?;
-        let measured = appends::measure(&store, &mut raw, &appends::POSTGRES, effort, report).await;
-        raw.close().await;
-        store.close().await;
-        measured
-    };
-    let measured = measured.await;
-    schema.end().await.context("after measuring")?;
-    measured
-}
-
-async fn drain_postgres(
-    url: &str,
-    hold: Duration,
-    effort: Effort,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let schema = PgSchema::new(url).await?;
-    let measured = async {
-        let store = super::places::postgres_at(&schema.url()).await?;
-        let mut raw = Raw::postgres(&schema.url()).await?;
-        let mut measured = drain::measure(&store, &drain::POSTGRES, effort, report).await;
-        if measured.is_ok() {
-            measured = drain::beside_a_held_snapshot(&store, &mut raw, hold, effort, report).await;
-        }
-        raw.close().await;
-        if measured.is_ok() {
-            let served = Served::over(store).await?;
-            measured =
-                latency::measure(&served.running, &served.token, &latency::POSTGRES, effort, report).await;
-            served.end().await;
-        } else {
-            store.close().await;
-        }
-        measured
-    };
-    let measured = measured.await;
-    schema.end().await.context("after measuring")?;
-    measured
-}
-
-async fn finished_postgres(
-    url: &str,
-    runs: usize,
-    effort: Effort,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let (empty, full) = (PgSchema::new(url).await?, PgSchema::new(url).await?);
-    let measured = async {
-        let without = super::places::postgres_at(&empty.url()).await?;
-        let with = super::places::postgres_at(&full.url()).await?;
-        let measured = finished::measure(&without, &with, runs, &finished::POSTGRES, effort, report).await;
-        without.close().await;
-        with.close().await;
-        measured
-    };
-    let measured = measured.await;
-    empty.end().await.context("after measuring")?;
-    full.end().await.context("after measuring")?;
-    measured
-}
-
-fn print(cx: &Context, args: &Args, report: &Report, took: &Took) {
+fn print(args: &Args, report: &Report, took: &Took) -> std::io::Result<()> {
     let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if cx.json() {
+    if args.form() == Form::Json {
         let mut about = Map::new();
         about.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         about.insert("debug_build".to_owned(), json!(cfg!(debug_assertions)));
@@ -373,14 +273,12 @@ fn print(cx: &Context, args: &Args, report: &Report, took: &Took) {
         }
         about.insert("took_cleanup_s".to_owned(), json!(seconds(took.cleanup)));
         about.insert("took_s".to_owned(), json!(seconds(took.whole)));
-        display::say_json(&report.json(about));
+        say(&report.json(about).to_string())
     } else {
-        display::say(report.table().trim_end());
+        say(report.table().trim_end())?;
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         let (whole, cleanup) = (seconds(took.whole), seconds(took.cleanup));
-        display::say(&format!(
-            "{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"
-        ));
+        say(&format!("{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"))
     }
 }
 

@@ -6,45 +6,48 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use docket_coordinator::{
     clock::{self, Clock},
-    store::{NewBlob, NewTask, Store},
+    decide::{Settling, settle},
+    store::{CommandBlobs, Decide, NewBlob, NewTask, Store},
 };
 use docket_schema::{
     content::BlobRef,
-    ids::{Epoch, IncarnationId, RunId, Seq, TaskId},
+    event::{NewEvent, TypedEvent as _},
+    ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Turn},
     message::ModelRef,
-    run::EngineRef,
+    run::{EngineRef, RunEnded, RunEvent, RunOutcome},
     task::{Backoff, SettingsPatch, TaskSpec},
-    wire::LeaseRequest,
+    wire::{AppendRequest, Lease, LeaseRequest},
 };
+use docket_worker::{client::Client, secret::Secret};
 
-use super::stream::empty_base;
+use crate::harness::stream::empty_base;
 
 /// Leases of the measurements outlast them: nothing renews them.
-pub(super) const LEASE_MS: u64 = 600_000;
+pub(crate) const LEASE_MS: u64 = 600_000;
 
 /// A run in the measurement's hands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
-    pub(super) task: TaskId,
-    pub(super) run: RunId,
-    pub(super) epoch: Epoch,
-    pub(super) seq: Seq,
+pub(crate) struct Held {
+    pub(crate) task: TaskId,
+    pub(crate) run: RunId,
+    pub(crate) epoch: Epoch,
+    pub(crate) seq: Seq,
 }
 
 /// A worker of the measurements: an incarnation and its requests' numbers.
 #[derive(Debug)]
-pub(super) struct Hand {
+pub(crate) struct Hand {
     incarnation: IncarnationId,
     number: u64,
 }
 
 impl Hand {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { incarnation: IncarnationId(clock::new_id()), number: 0 }
     }
 
     /// Its next request for at most `max` leases.
-    pub(super) fn request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
+    pub(crate) fn request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
         self.number += 1;
         LeaseRequest {
             labels: docket_schema::task::Labels::default(),
@@ -63,7 +66,7 @@ impl Hand {
 }
 
 /// A task that asks nothing.
-pub(super) fn task(model: ModelRef) -> TaskSpec {
+pub(crate) fn task(model: ModelRef) -> TaskSpec {
     TaskSpec {
         title: "A task of docket bench".to_owned(),
         text: "Nothing is asked.".to_owned(),
@@ -95,12 +98,12 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
 }
 
 /// The model of tasks that no worker takes.
-pub(super) fn no_model() -> ModelRef {
+pub(crate) fn no_model() -> ModelRef {
     ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None }
 }
 
 /// Puts `bytes` into the store.
-pub(super) async fn put_blob(
+pub(crate) async fn put_blob(
     store: &Arc<dyn Store>,
     clock: &Clock,
     bytes: Vec<u8>,
@@ -114,7 +117,7 @@ pub(super) async fn put_blob(
 }
 
 /// Submits `count` tasks in one go.
-pub(super) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
+pub(crate) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
     let spec = task(no_model());
     let tasks =
         (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None }).collect();
@@ -123,7 +126,7 @@ pub(super) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) 
 }
 
 /// Leases at most `max` tasks.
-pub(super) async fn lease(
+pub(crate) async fn lease(
     store: &Arc<dyn Store>,
     clock: &Clock,
     hand: &mut Hand,
@@ -144,7 +147,7 @@ pub(super) async fn lease(
 }
 
 /// `count` fresh runs, leased.
-pub(super) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<Vec<Held>> {
+pub(crate) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<Vec<Held>> {
     put_blob(store, clock, empty_base().1).await?;
     submit(store, clock, count).await?;
     let held = lease(store, clock, &mut Hand::new(), u32::try_from(count)?).await?;
@@ -156,12 +159,38 @@ pub(super) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) ->
     Ok(held)
 }
 
-/// A task that no worker of these tests takes by itself.
-#[cfg(test)]
-pub(crate) async fn put_task(store: &Arc<dyn Store>) -> anyhow::Result<TaskId> {
-    let (clock, id) = (Clock::new(), TaskId(clock::new_id()));
-    put_blob(store, &clock, empty_base().1).await?;
-    let task = NewTask { id, spec: task(no_model()), fork: None };
-    store.submit(vec![task], "tester".to_owned(), clock.now()).await?;
-    Ok(id)
+/// The last event of a run that did nothing.
+pub(crate) fn run_end(turn: Turn) -> NewEvent {
+    let result = RunOutcome::Succeeded;
+    let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
+    RunEvent::from(ended).encode(turn)
+}
+
+/// Ends a run at the store with `event`, its last.
+pub(crate) async fn end_run(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    held: Held,
+    event: NewEvent,
+) -> anyhow::Result<()> {
+    let Held { task, run, epoch, seq } = held;
+    let settling = Settling { run, seq, epoch, events: vec![event], jitter: 0, again: None };
+    let now = clock.now();
+    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
+    store.command(task, decide, CommandBlobs::default(), now).await.context("a run cannot be ended")?;
+    Ok(())
+}
+
+/// Ends a leased run that did nothing over HTTP, under its own token.
+pub(crate) async fn end_lease(client: &Client, lease: &Lease) -> anyhow::Result<()> {
+    let holder = client.with_token(Secret::new(&lease.token).context("the run's token is empty")?);
+    let request = AppendRequest {
+        expected_seq: lease.head.seq,
+        epoch: lease.epoch,
+        events: vec![run_end(Turn(0))],
+        blobs: Vec::new(),
+        names: Vec::new(),
+    };
+    holder.append(lease.run, &request).await.context("the run cannot be ended")?;
+    Ok(())
 }

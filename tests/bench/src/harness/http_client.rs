@@ -11,15 +11,15 @@ use tokio::{
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A connection under one token.
-pub(super) struct Wire {
+pub(crate) struct HttpConnection {
     stream: TcpStream,
     head: String,
     buffer: Vec<u8>,
 }
 
-impl Wire {
+impl HttpConnection {
     /// Connects to `HOST:PORT`.
-    pub(super) async fn connect(address: &str, token: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(address: &str, token: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await.context("the coordinator cannot be reached")?;
         stream.set_nodelay(true)?;
         let head = format!(
@@ -29,7 +29,7 @@ impl Wire {
     }
 
     /// Posts `body`; the body of a good answer.
-    pub(super) async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
+    pub(crate) async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
         let mut request = Vec::with_capacity(body.len() + 512);
         request.extend_from_slice(b"POST ");
         request.extend_from_slice(path.as_bytes());

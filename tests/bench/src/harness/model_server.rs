@@ -38,7 +38,7 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the model calls at each turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tool {
+pub(crate) enum Tool {
     /// By turns `create_file` and `read_file`.
     Files,
     /// `run_command` with `true`.
@@ -47,23 +47,23 @@ pub(super) enum Tool {
 
 /// One run's conversation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scenario {
-    pub(super) tool: Tool,
+pub(crate) struct Scenario {
+    pub(crate) tool: Tool,
     /// Tool turns before the last word.
-    pub(super) turns: usize,
+    pub(crate) turns: usize,
     /// The request (from 0) whose answer is held back, once.
-    pub(super) hold_at: Option<usize>,
+    pub(crate) hold_at: Option<usize>,
 }
 
 /// A request, and its answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// Which turn it asks for, from 0.
-    pub(super) turn: usize,
+    pub(crate) turn: usize,
     /// Its head was read.
-    pub(super) came: Instant,
+    pub(crate) came: Instant,
     /// The last piece of its answer was handed to the connection.
-    pub(super) answered: Option<Instant>,
+    pub(crate) answered: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ struct Shared {
 }
 
 /// The server. Ends when dropped.
-pub(super) struct ModelServer {
+pub(crate) struct ModelServer {
     shared: Arc<Shared>,
     address: SocketAddr,
     serving: JoinHandle<()>,
@@ -89,7 +89,7 @@ pub(super) struct ModelServer {
 
 impl ModelServer {
     /// Starts on a free port of loopback.
-    pub(super) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for the made-up model")?;
         let address = listener.local_addr()?;
@@ -109,7 +109,7 @@ impl ModelServer {
     }
 
     /// A model that plays `scenario`, under a name of its own.
-    pub(super) fn model(&self, run: &str, scenario: Scenario) -> ModelRef {
+    pub(crate) fn model(&self, run: &str, scenario: Scenario) -> ModelRef {
         self.shared.runs().insert(run.to_owned(), Run { scenario: Some(scenario), ..Run::default() });
         ModelRef {
             provider: "openai".to_owned(),
@@ -119,12 +119,12 @@ impl ModelServer {
     }
 
     /// Waits until `count` requests of `run` have come; all of them.
-    pub(super) async fn requests(&self, run: &str, count: usize) -> anyhow::Result<Vec<Mark>> {
+    pub(crate) async fn requests(&self, run: &str, count: usize) -> anyhow::Result<Vec<Mark>> {
         self.requests_within(run, count, ARRIVAL_TIMEOUT).await
     }
 
     /// As [`ModelServer::requests`], where they take longer.
-    pub(super) async fn requests_within(
+    pub(crate) async fn requests_within(
         &self,
         run: &str,
         count: usize,
@@ -149,12 +149,12 @@ impl ModelServer {
     }
 
     /// All requests of `run` so far.
-    pub(super) fn marks(&self, run: &str) -> Vec<Mark> {
+    pub(crate) fn marks(&self, run: &str) -> Vec<Mark> {
         self.shared.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default()
     }
 
     /// Lets the answer that is held back go.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.shared.release.add_permits(1);
     }
 }
@@ -272,7 +272,7 @@ fn call(scenario: Scenario, turn: usize) -> Option<(&'static str, Value)> {
 }
 
 /// Whether the answer to the request for `turn` makes a file, under [`Tool::Files`].
-pub(super) const fn makes_file(turn: usize) -> bool {
+pub(crate) const fn makes_file(turn: usize) -> bool {
     turn.is_multiple_of(2)
 }
 

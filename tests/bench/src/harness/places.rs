@@ -1,5 +1,5 @@
 //! Where measurements take place: a folder that goes with them, stores in it, a schema on the server that
-//! is dropped afterwards, and a coordinator on loopback.
+//! is dropped afterwards, and a coordinator on loopback in this process.
 
 use std::{
     fs, io,
@@ -13,9 +13,12 @@ use docket_coordinator::{
     clock::{self, Clock},
     http::{ApiToken, Role},
     server::{self, Running, ServerConfig},
-    store::{Store, postgres, sqlite},
+    store::{
+        Store,
+        postgres::{self, ScratchSchema},
+        sqlite,
+    },
 };
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// Levels below the bench's folder at which removing is shared out: group, tree, the tree's own folders.
 const PARTS_DEPTH: usize = 2;
@@ -23,13 +26,13 @@ const PARTS_DEPTH: usize = 2;
 const REMOVERS_MAX: usize = 4;
 
 /// A folder of one run of the bench.
-pub(super) struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
 impl Place {
     /// A new folder under `parent`: what is measured is its file system.
-    pub(super) fn new(parent: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(parent: &Path) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("docket-bench-").tempdir_in(parent).with_context(|| {
                 format!("no folder can be made in {}; name another with --store-dir", parent.display())
@@ -38,18 +41,18 @@ impl Place {
     }
 
     /// Its path.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Removes it with all that is left in it.
-    pub(super) fn remove(self) -> io::Result<()> {
+    pub(crate) fn remove(self) -> io::Result<()> {
         empty(self.folder.path(), &[])?;
         self.folder.close()
     }
 
     /// A folder in it.
-    pub(super) fn part(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn part(&self, name: &str) -> anyhow::Result<PathBuf> {
         let part = self.folder.path().join(name);
         std::fs::create_dir_all(&part)?;
         Ok(part)
@@ -58,7 +61,7 @@ impl Place {
 
 /// Removes what is in `folder`, all but the entries named, on as many threads as help: a tree of 50,000
 /// files takes one thread for seconds.
-pub(super) fn empty(folder: &Path, except: &[&str]) -> io::Result<()> {
+pub(crate) fn empty(folder: &Path, except: &[&str]) -> io::Result<()> {
     let kept = |path: &Path| path.file_name().is_some_and(|name| except.iter().any(|kept| name == *kept));
     let entries: Vec<PathBuf> = children(folder)?.into_iter().filter(|path| !kept(path)).collect();
     // Below groups and their trees: enough parts for all threads, none of them large.
@@ -102,31 +105,31 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// A fresh SQLite store in `folder`.
-pub(super) async fn sqlite_in(folder: &Path) -> anyhow::Result<Arc<dyn Store>> {
+pub(crate) async fn sqlite_in(folder: &Path) -> anyhow::Result<Arc<dyn Store>> {
     let store = sqlite::open(&folder.join("docket.db")).await.context("the SQLite store cannot be opened")?;
     Ok(Arc::new(store))
 }
 
 /// A coordinator over a fresh SQLite store, and its token.
-pub(super) struct Served {
-    pub(super) running: Running,
-    pub(super) token: String,
+pub(crate) struct Served {
+    pub(crate) running: Running,
+    pub(crate) token: String,
     store: Arc<dyn Store>,
 }
 
 impl Served {
     /// Starts on a free port of loopback.
-    pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(folder: &Path) -> anyhow::Result<Self> {
         Self::over(sqlite_in(folder).await?).await
     }
 
     /// The same over a store that is there.
-    pub(super) async fn over(store: Arc<dyn Store>) -> anyhow::Result<Self> {
+    pub(crate) async fn over(store: Arc<dyn Store>) -> anyhow::Result<Self> {
         Self::leasing(store, None).await
     }
 
     /// With leases of another length than usual.
-    pub(super) async fn leasing(store: Arc<dyn Store>, lease_ms: Option<u64>) -> anyhow::Result<Self> {
+    pub(crate) async fn leasing(store: Arc<dyn Store>, lease_ms: Option<u64>) -> anyhow::Result<Self> {
         let token = clock::new_id().simple().to_string();
         let mut config = ServerConfig::loopback(0, vec![ApiToken::of("bench", Role::Admin, &token)]);
         if let Some(lease_ms) = lease_ms {
@@ -139,51 +142,30 @@ impl Served {
     }
 
     /// Ends it.
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         self.running.shutdown().await;
         self.store.close().await;
     }
 }
 
-/// A schema of its own on a server: docket's tables of other users are not touched.
-pub(super) struct PgSchema {
-    url: String,
-    name: String,
-}
-
-impl PgSchema {
-    /// Makes it.
-    pub(super) async fn new(url: &str) -> anyhow::Result<Self> {
-        let name = format!("docket_bench_{}", clock::new_id().simple());
-        let mut conn = PgConnection::connect(url).await.context("the server cannot be reached")?;
-        sqlx::query(AssertSqlSafe(format!("CREATE SCHEMA {name}")))
-            .execute(&mut conn)
-            .await
-            .context("no schema can be made; the user needs CREATE on the database")?;
-        drop(conn.close().await);
-        Ok(Self { url: url.to_owned(), name })
-    }
-
-    /// The server's address with the schema as search path.
-    pub(super) fn url(&self) -> String {
-        let mark = if self.url.contains('?') { '&' } else { '?' };
-        format!("{}{mark}options=-c%20search_path%3D{}", self.url, self.name)
-    }
-
-    /// Drops it with all it holds.
-    pub(super) async fn end(self) -> anyhow::Result<()> {
-        let mut conn = PgConnection::connect(&self.url).await.context("the server cannot be reached")?;
-        sqlx::query(AssertSqlSafe(format!("DROP SCHEMA {} CASCADE", self.name)))
-            .execute(&mut conn)
-            .await
-            .with_context(|| format!("the schema {} cannot be dropped; drop it by hand", self.name))?;
-        drop(conn.close().await);
-        Ok(())
-    }
+/// Measures in a schema of its own on `server`, which is dropped afterwards: docket's tables of other users are not
+/// touched.
+pub(crate) async fn in_schema(
+    server: &str,
+    measure: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let schema = ScratchSchema::create(server).await;
+    let schema = schema.context("no schema can be made; the user needs CREATE on the database")?;
+    let measured = measure(schema.url()).await;
+    schema
+        .remove()
+        .await
+        .with_context(|| format!("the schema {} cannot be dropped; drop it by hand", schema.name()))?;
+    measured
 }
 
 /// The PostgreSQL store in a schema.
-pub(super) async fn postgres_at(url: &str) -> anyhow::Result<Arc<dyn Store>> {
+pub(crate) async fn postgres_at(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     let store = postgres::open(url).await.context("the PostgreSQL store cannot be opened")?;
     Ok(Arc::new(store))
 }

@@ -7,15 +7,15 @@ const TICKS_PER_S: f64 = 100.0;
 
 /// Memory of a process, in MiB.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// Resident, shared pages included.
-    pub(super) resident: f64,
+    pub(crate) resident: f64,
     /// Resident and its own; `None` where the kernel does not say.
-    pub(super) private: Option<f64>,
+    pub(crate) private: Option<f64>,
 }
 
 /// Memory of the process now.
-pub(super) fn memory(pid: i32) -> io::Result<Memory> {
+pub(crate) fn memory(pid: i32) -> io::Result<Memory> {
     // Both figures of one look: of two, the process may have grown between them.
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|rollup| {
         let private = kib(&rollup, "Private_Clean:")? + kib(&rollup, "Private_Dirty:")?;
@@ -30,7 +30,7 @@ pub(super) fn memory(pid: i32) -> io::Result<Memory> {
 }
 
 /// Processor time of the process and of its children that have ended, in milliseconds.
-pub(super) fn cpu_ms(pid: i32) -> io::Result<f64> {
+pub(crate) fn cpu_ms(pid: i32) -> io::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks =
         fields(&stat).map(|fields| fields[11..15].iter().filter_map(|field| field.parse::<f64>().ok()).sum());
@@ -39,7 +39,7 @@ pub(super) fn cpu_ms(pid: i32) -> io::Result<f64> {
 }
 
 /// Children of `parent` that are run processes.
-pub(super) fn run_processes_of(parent: i32) -> io::Result<Vec<i32>> {
+pub(crate) fn run_processes_of(parent: i32) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {

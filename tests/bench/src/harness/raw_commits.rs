@@ -12,21 +12,21 @@ use std::{
 use anyhow::Context as _;
 use sqlx::{Connection as _, PgConnection};
 
-use super::stats::rate;
+use crate::report::rate;
 
 /// As the SQLite store has them; see `store/sqlite/open.rs`.
 const PRAGMAS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000; \
                        PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -32768;";
 
 /// A connection that commits single rows.
-pub(super) enum Raw {
+pub(crate) enum RawCommits {
     Sqlite(rusqlite::Connection),
     Postgres(PgConnection),
 }
 
-impl Raw {
+impl RawCommits {
     /// A database of its own beside the store's.
-    pub(super) fn sqlite(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn sqlite(folder: &Path) -> anyhow::Result<Self> {
         let conn =
             rusqlite::Connection::open(folder.join("raw.db")).context("the raw database cannot be opened")?;
         conn.execute_batch(PRAGMAS).context("the raw database does not take its pragmas")?;
@@ -38,7 +38,7 @@ impl Raw {
     }
 
     /// A table of its own in the schema that `url` names by its search path.
-    pub(super) async fn postgres(url: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn postgres(url: &str) -> anyhow::Result<Self> {
         let mut conn = PgConnection::connect(url).await.context("the server cannot be reached")?;
         sqlx::query("CREATE TABLE raw (n BIGSERIAL PRIMARY KEY, hash BYTEA NOT NULL, payload TEXT NOT NULL)")
             .execute(&mut conn)
@@ -48,7 +48,7 @@ impl Raw {
     }
 
     /// Begins a transaction that sees what there is now, and goes on seeing it; for PostgreSQL.
-    pub(super) async fn hold_a_snapshot(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn hold_a_snapshot(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("BEGIN ISOLATION LEVEL REPEATABLE READ").execute(&mut *conn).await?;
             sqlx::query("SELECT count(*) FROM raw").execute(&mut *conn).await?;
@@ -57,7 +57,7 @@ impl Raw {
     }
 
     /// Ends it.
-    pub(super) async fn let_go(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn let_go(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("COMMIT").execute(&mut *conn).await?;
         }
@@ -65,7 +65,7 @@ impl Raw {
     }
 
     /// Commits rows one by one for `time`; commits per second.
-    pub(super) async fn commits_per_s(&mut self, payload: &str, time: Duration) -> anyhow::Result<f64> {
+    pub(crate) async fn commits_per_s(&mut self, payload: &str, time: Duration) -> anyhow::Result<f64> {
         let hash = blake3::hash(payload.as_bytes());
         match self {
             // The connection answers on this thread, as the writer's does on its own.
@@ -93,7 +93,7 @@ impl Raw {
     }
 
     /// Ends the connection.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         // What it wrote is thrown away with its folder or schema.
         match self {
             Self::Sqlite(conn) => drop(conn.close()),

@@ -20,7 +20,7 @@ use docket_schema::{
 };
 use serde_json::json;
 
-use super::backlog::Held;
+use crate::harness::backlog::Held;
 
 /// A window that never fills: these runs are to grow.
 const WINDOW_TOKENS: u64 = 1 << 40;
@@ -69,7 +69,7 @@ const SAID: &str = "The unit is read in one place only, so the change belongs th
     split off first: mixed numbers such as 1 1/2 hold a blank themselves, and the tests name them.";
 
 /// The base of a task without a repository.
-pub(super) fn empty_base() -> (Base, Vec<u8>) {
+pub(crate) fn empty_base() -> (Base, Vec<u8>) {
     let manifest = Manifest::default();
     let bytes = manifest.encode();
     (Base { manifest: BlobRef::of(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
@@ -77,7 +77,7 @@ pub(super) fn empty_base() -> (Base, Vec<u8>) {
 
 /// The events of a run of `turns` turns of one call each, not ended: `RunStarted`, then per turn what
 /// two appends of the driver hold.
-pub(super) fn events(task: TaskId, run: RunId, worker: IncarnationId, turns: u32) -> Vec<NewEvent> {
+pub(crate) fn events(task: TaskId, run: RunId, worker: IncarnationId, turns: u32) -> Vec<NewEvent> {
     let mut out = vec![RunEvent::from(started(task, run, worker)).encode(Turn(0))];
     for n in 1..=turns {
         let turn = Turn(n);
@@ -98,7 +98,7 @@ pub(super) fn events(task: TaskId, run: RunId, worker: IncarnationId, turns: u32
 }
 
 /// The events as a store gives them back, chained.
-pub(super) fn chained(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> Vec<Envelope> {
+pub(crate) fn chained(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> Vec<Envelope> {
     let mut head = Head::EMPTY;
     let mut out = Vec::with_capacity(events.len());
     for event in events {
@@ -123,7 +123,7 @@ pub(super) fn chained(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> Vec<E
 }
 
 /// One event as appends of the other figures carry it: a tool's result.
-pub(super) fn one_result(n: u32) -> NewEvent {
+pub(crate) fn one_result(n: u32) -> NewEvent {
     RunEvent::from(finished(Turn(n))).encode(Turn(n))
 }
 
@@ -153,7 +153,7 @@ fn path(turn: Turn) -> WorkPath {
 }
 
 /// The blobs that a run of `turns` turns names.
-pub(super) fn blobs(turns: u32) -> Vec<Vec<u8>> {
+pub(crate) fn blobs(turns: u32) -> Vec<Vec<u8>> {
     let files = (0..=turns).map(Turn).filter(|turn| writes(*turn)).map(|turn| format!("file {turn}"));
     let pinned = ["system", "tools", "task"].map(str::to_owned);
     files.chain(pinned).map(String::into_bytes).collect()
@@ -172,7 +172,7 @@ fn model() -> ModelRef {
 }
 
 /// The start of a run whose prompts are stored, and which may go on for long.
-pub(super) fn begun(held: Held, prompts: Prompts) -> RunStarted {
+pub(crate) fn begun(held: Held, prompts: Prompts) -> RunStarted {
     // What fails in it fails again and again, and nobody is to be asked.
     let settings = RunSettings {
         turns_max: 1_000_000,
@@ -227,7 +227,7 @@ fn requested(turn: Turn) -> ModelRequested {
     }
 }
 
-pub(super) fn answered(turn: Turn) -> ModelAnswered {
+pub(crate) fn answered(turn: Turn) -> ModelAnswered {
     let args = if writes(turn) {
         json!({"path": path(turn).to_string(), "edits": [{"search": "    pub unit: Option<String>,\n",
             "replace": "    pub unit: Option<String>,\n    pub about: bool,\n"}]})
@@ -277,7 +277,7 @@ fn wanted(turn: Turn) -> ToolRequested {
 }
 
 /// The result of the one call of a turn.
-pub(super) fn finished(turn: Turn) -> ToolFinished {
+pub(crate) fn finished(turn: Turn) -> ToolFinished {
     let mut facts = ToolFacts {
         read: vec![FileSeen { path: path(turn), hash: hash_of(turn, "file") }],
         ..ToolFacts::default()
@@ -307,7 +307,7 @@ pub(super) fn finished(turn: Turn) -> ToolFinished {
 }
 
 /// The snapshot after it, where it changed a file.
-pub(super) fn snapshot_of(turn: Turn) -> Option<SnapshotTaken> {
+pub(crate) fn snapshot_of(turn: Turn) -> Option<SnapshotTaken> {
     writes(turn).then(|| snapshot(turn))
 }
 

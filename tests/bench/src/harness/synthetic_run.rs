@@ -16,18 +16,18 @@ use docket_worker::{
     workspace::MemoryBlobs,
 };
 
-use super::{backlog::Held, stream};
+use crate::harness::{backlog::Held, stream};
 
 /// A run as its log holds it, and the blobs that it names.
-pub(super) struct Truthful {
-    pub(super) events: Vec<NewEvent>,
-    pub(super) blobs: Vec<Vec<u8>>,
+pub(crate) struct SyntheticRun {
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) blobs: Vec<Vec<u8>>,
     state: RunState,
 }
 
-impl Truthful {
+impl SyntheticRun {
     /// A run of at least `count` events, in the middle of it: the engine is to decide next.
-    pub(super) async fn new(held: Held, count: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn new(held: Held, count: usize) -> anyhow::Result<Self> {
         let specs = tools::specs();
         let project = prompt::Project::default();
         let texts = [

@@ -1,18 +1,20 @@
-//! A real supervisor for the measurements: a child process of this same binary, `docket worker`, with a
-//! home of its own, and what is known of its runs from outside.
+//! A real supervisor for the measurements: `docket worker` as a child process with a home of its own.
 
 use std::{
     ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
-use docket_coordinator::server::Running;
 use docket_worker::{
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
     sandbox::TOOL_HOMES,
+};
+
+use super::{
+    docket_binary::{Site, log_tail},
+    places::Served,
 };
 
 /// A worker that has not reported by then does not start here.
@@ -21,38 +23,25 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it may take to end its runs.
 const END_GRACE: Duration = Duration::from_secs(5);
-/// Of its log, what a reason quotes.
-const QUOTED_CHARS_MAX: usize = 300;
 
 /// A started supervisor. Dropping it kills it.
-pub(super) struct Worker {
+pub(crate) struct WorkerProcess {
     child: ChildHandle,
     log: PathBuf,
 }
 
-impl Worker {
-    /// Starts a supervisor with `slots` slots for `running`, and waits until it asks for work.
-    pub(super) async fn start(
-        running: &Running,
-        token: &str,
-        folder: &Path,
-        slots: u32,
-    ) -> anyhow::Result<Self> {
-        Self::named("bench", running, token, folder, slots).await
+impl WorkerProcess {
+    /// Starts a supervisor with `slots` slots for `served`, and waits until it asks for work.
+    pub(crate) async fn start(site: &Site, served: &Served, slots: u32) -> anyhow::Result<Self> {
+        Self::named("bench", site, served, slots).await
     }
 
     /// The same, one of several: each has a folder of its own.
-    pub(super) async fn named(
-        name: &str,
-        running: &Running,
-        token: &str,
-        folder: &Path,
-        slots: u32,
-    ) -> anyhow::Result<Self> {
-        let log = folder.join("worker.log");
+    pub(crate) async fn named(name: &str, site: &Site, served: &Served, slots: u32) -> anyhow::Result<Self> {
+        let log = site.folder.join("worker.log");
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let spec = ChildSpec {
-            program: PathBuf::from("/proc/self/exe"),
+            program: site.docket.clone(),
             args: vec![
                 "worker".into(),
                 "--slots".into(),
@@ -60,11 +49,11 @@ impl Worker {
                 "--name".into(),
                 name.into(),
             ],
-            cwd: folder.to_owned(),
+            cwd: site.folder.clone(),
             env: vec![
-                variable("DOCKET_URL", &running.url()),
-                variable("DOCKET_TOKEN", token),
-                (OsString::from("DOCKET_HOME"), folder.join("worker-home").into_os_string()),
+                variable("DOCKET_URL", &served.running.url()),
+                variable("DOCKET_TOKEN", &served.token),
+                (OsString::from("DOCKET_HOME"), site.folder.join("worker-home").into_os_string()),
             ],
             inherit: ["PATH", "HOME", "LANG", "TMPDIR"]
                 .into_iter()
@@ -76,13 +65,13 @@ impl Worker {
         };
         let child = start_child(spec).await.context("the worker does not start")?;
         let mut worker = Self { child, log };
-        worker.ready(name, running).await?;
+        worker.ready(name, served).await?;
         Ok(worker)
     }
 
     /// Waits until the coordinator has heard of it.
-    async fn ready(&mut self, name: &str, running: &Running) -> anyhow::Result<()> {
-        let (store, started) = (running.handle().store(), Instant::now());
+    async fn ready(&mut self, name: &str, served: &Served) -> anyhow::Result<()> {
+        let (store, started) = (served.running.handle().store(), Instant::now());
         loop {
             let (_, workers) = store.status(docket_schema::ids::Timestamp(0)).await?;
             if workers.iter().any(|worker| worker.name == name) {
@@ -99,20 +88,17 @@ impl Worker {
     }
 
     /// Its process id.
-    pub(super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.pid()
     }
 
     /// The end of its log, for a reason.
-    pub(super) fn last_words(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let flat: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let skip = flat.chars().count().saturating_sub(QUOTED_CHARS_MAX);
-        flat.chars().skip(skip).collect()
+    pub(crate) fn last_words(&self) -> String {
+        log_tail(&self.log)
     }
 
     /// Ends it in order.
-    pub(super) async fn end(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         self.child.terminate(END_GRACE).await.context("the worker could not be waited for")?;
         Ok(())
     }

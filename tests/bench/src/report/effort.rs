@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::snapshots;
-
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effort {
+pub(crate) enum Effort {
     /// Enough for medians to repeat.
     Full,
     /// Enough for figures of the right size.
@@ -25,110 +23,110 @@ impl Effort {
     }
 
     /// Rounds in which what is compared takes turns.
-    pub(super) const fn rounds(self) -> usize {
+    pub(crate) const fn rounds(self) -> usize {
         self.pick(5, 2, 1)
     }
 
     /// Length of one turn of a round.
-    pub(super) const fn slice(self) -> Duration {
+    pub(crate) const fn slice(self) -> Duration {
         let ms = Duration::from_millis;
         self.pick(ms(150), ms(100), ms(50))
     }
 
     /// The same where runs append as live ones do: more than one append of each.
-    pub(super) const fn live_slice(self) -> Duration {
+    pub(crate) const fn live_slice(self) -> Duration {
         let ms = Duration::from_millis;
         self.pick(ms(4000), ms(1000), ms(750))
     }
 
     /// Folds of one log, the fastest of which counts.
-    pub(super) const fn folds(self) -> usize {
+    pub(crate) const fn folds(self) -> usize {
         self.pick(20, 5, 1)
     }
 
     /// Submits whose start is timed.
-    pub(super) const fn latency_samples(self) -> usize {
+    pub(crate) const fn latency_samples(self) -> usize {
         self.pick(200, 50, 5)
     }
 
     /// Bulk submits of the drain.
-    pub(super) const fn bulks(self) -> usize {
+    pub(crate) const fn bulks(self) -> usize {
         self.pick(8, 3, 1)
     }
 
     /// Runs of 30 turns.
-    pub(super) const fn runs(self) -> usize {
+    pub(crate) const fn runs(self) -> usize {
         self.pick(5, 2, 1)
     }
 
     /// Runs one by one on an idle queue.
-    pub(super) const fn lone_runs(self) -> usize {
+    pub(crate) const fn lone_runs(self) -> usize {
         self.pick(30, 8, 2)
     }
 
     /// Tasks of the drain with run processes.
-    pub(super) const fn isolated_tasks(self) -> usize {
+    pub(crate) const fn isolated_tasks(self) -> usize {
         self.pick(60, 12, 4)
     }
 
     /// Run processes that are killed.
-    pub(super) const fn crashes(self) -> usize {
+    pub(crate) const fn crashes(self) -> usize {
         self.pick(5, 2, 1)
     }
 
     /// The lease of a worker that is killed: as usual, or so short that it shows that it works.
-    pub(super) const fn lease(self) -> Duration {
+    pub(crate) const fn lease(self) -> Duration {
         let seconds = Duration::from_secs;
         self.pick(seconds(30), seconds(3), seconds(3))
     }
 
     /// Tasks that one worker finishes over HTTP.
-    pub(super) const fn drained(self) -> usize {
+    pub(crate) const fn drained(self) -> usize {
         self.pick(20_000, 1000, 250)
     }
 
     /// Files of the repository that is captured.
-    pub(super) const fn tree_files(self) -> usize {
-        self.pick(snapshots::FILES, snapshots::FILES / 10, snapshots::FILES / 100)
+    pub(crate) const fn tree_files(self) -> usize {
+        self.pick(50_000, 5000, 500)
     }
 
     /// Snapshots of each kind.
-    pub(super) const fn walks(self) -> usize {
+    pub(crate) const fn walks(self) -> usize {
         self.pick(15, 9, 3)
     }
 
     /// Turns of the run whose storage is weighed: with those after them at most as many as a task may have.
-    pub(super) const fn stored_turns(self) -> u32 {
+    pub(crate) const fn stored_turns(self) -> u32 {
         self.pick(990, 200, 40)
     }
 
     /// Usual edits.
-    pub(super) const fn edits(self) -> usize {
+    pub(crate) const fn edits(self) -> usize {
         self.pick(2000, 200, 20)
     }
 
     /// Edits of a large file.
-    pub(super) const fn large_edits(self) -> usize {
+    pub(crate) const fn large_edits(self) -> usize {
         self.pick(15, 3, 1)
     }
 
     /// Finished runs in a store.
-    pub(super) const fn finished_runs(self) -> u32 {
+    pub(crate) const fn finished_runs(self) -> u32 {
         self.pick(1000, 100, 20)
     }
 
     /// Files of the tree that is searched.
-    pub(super) const fn searched_files(self) -> usize {
+    pub(crate) const fn searched_files(self) -> usize {
         self.pick(5000, 1000, 1000)
     }
 
     /// Searches of it.
-    pub(super) const fn searches(self) -> usize {
+    pub(crate) const fn searches(self) -> usize {
         self.pick(15, 5, 5)
     }
 
     /// Processes started bare and sandboxed.
-    pub(super) const fn spawns(self) -> usize {
+    pub(crate) const fn spawns(self) -> usize {
         self.pick(40, 10, 5)
     }
 }

@@ -1,10 +1,10 @@
 //! The table of figures: name, unit, target, group. The only place that says any of them.
 
-use super::group::Group;
+use crate::report::Group;
 
 /// What a figure must not fall below, or exceed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// Nothing was promised.
     None,
     /// At least this.
@@ -15,7 +15,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Whether `value` meets it; `None` where nothing was promised.
-    pub(super) fn is_met(self, value: f64) -> Option<bool> {
+    pub(crate) fn is_met(self, value: f64) -> Option<bool> {
         match self {
             Self::None => None,
             Self::AtLeast(bound) => Some(value >= bound),
@@ -26,7 +26,7 @@ impl Target {
 
 /// What a figure can be at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Least {
+pub(crate) enum Least {
     /// More than nothing: a time, a rate, a size.
     AboveZero,
     /// Nothing: a time or a count of what need not occur.
@@ -35,7 +35,7 @@ pub(super) enum Least {
 
 impl Least {
     /// Whether `value` can be true.
-    pub(super) fn allows(self, value: f64) -> bool {
+    pub(crate) fn allows(self, value: f64) -> bool {
         match self {
             Self::AboveZero => value > 0.0,
             Self::Zero => value >= 0.0,
@@ -45,14 +45,14 @@ impl Least {
 
 /// A figure that its group owes wherever it is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figure {
-    pub(super) name: &'static str,
-    pub(super) group: Group,
-    pub(super) target: Target,
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) group: Group,
+    pub(crate) target: Target,
     /// What it can be at least. A figure that is less was not measured.
-    pub(super) least: Least,
+    pub(crate) least: Least,
     /// One line for a person.
-    pub(super) what: &'static str,
+    pub(crate) what: &'static str,
 }
 
 const fn at_least(group: Group, name: &'static str, bound: f64, what: &'static str) -> Figure {
@@ -75,7 +75,7 @@ impl Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 127] = [
+pub(crate) const FIGURES: [Figure; 127] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",

@@ -49,7 +49,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Latency,
         Self::Turns,
         Self::Workers,
@@ -75,12 +75,12 @@ impl Group {
 
     /// Whether its figures are times: what else goes on would show in them. The others run last, while what
     /// the timed ones left is removed.
-    pub(super) const fn is_timed(self) -> bool {
+    pub(crate) const fn is_timed(self) -> bool {
         !matches!(self, Self::Storage)
     }
 
     /// Whether it is measured at a PostgreSQL server.
-    pub(super) const fn wants_postgres(self) -> bool {
+    pub(crate) const fn wants_postgres(self) -> bool {
         matches!(
             self,
             Self::Postgres
@@ -92,7 +92,7 @@ impl Group {
     }
 
     /// The word.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",

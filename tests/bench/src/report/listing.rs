@@ -6,30 +6,29 @@ use super::{
     figures::{FIGURES, Least},
     group::Group,
 };
-use crate::{
-    context::Context,
-    display::{self, Cell, Table},
-};
+use crate::output::{Form, say};
 
 /// Lists the figures of the groups `only`, or of all, in the order in which groups run.
-pub(super) fn say(cx: &Context, only: &[Group]) {
-    let mut table = Table::new(&["GROUP", "FIGURE", "WHAT"]);
+pub(crate) fn list_figures(form: Form, only: &[Group]) -> std::io::Result<()> {
+    let width =
+        |text: fn(&super::figures::Figure) -> &str| FIGURES.iter().map(|figure| text(figure).len()).max();
+    let groups = width(|figure| figure.group.name()).unwrap_or_default();
+    let names = width(|figure| figure.name).unwrap_or_default();
     for group in Group::ALL.into_iter().filter(|group| only.is_empty() || only.contains(group)) {
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
-            if cx.json() {
-                display::say_json(&json!({
-                    "group": group.name(),
-                    "figure": figure.name,
-                    "what": figure.what,
+            let (group_name, name, what) = (group.name(), figure.name, figure.what);
+            match form {
+                Form::Text => say(&format!("{group_name:groups$}  {name:names$}  {what}"))?,
+                Form::Json => say(&json!({
+                    "group": group_name,
+                    "figure": name,
+                    "what": what,
                     "may_be_zero": figure.least == Least::Zero,
                     "postgres": group.wants_postgres(),
-                }));
-            } else {
-                table.row(vec![Cell::new(group.name()), Cell::new(figure.name), Cell::new(figure.what)]);
+                })
+                .to_string())?,
             }
         }
     }
-    if !cx.json() {
-        display::say(table.render(cx.screen).trim_end());
-    }
+    Ok(())
 }

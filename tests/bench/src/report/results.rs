@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::{Map, Value, json};
 
-use super::{
+use crate::report::{
+    Group, Samples,
     figures::{FIGURES, Figure, Target},
-    group::Group,
-    stats::Samples,
 };
 
 /// Why a figure is missing, where nothing else was said.
@@ -15,7 +14,7 @@ const NOT_REACHED: &str = "its group did not get that far";
 
 /// Values and reasons.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     values: BTreeMap<&'static str, f64>,
     reasons: BTreeMap<&'static str, String>,
     /// Figures that a measured group owes and that are missing or cannot be true.
@@ -25,7 +24,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Sets a figure. A value that is no number counts as missing.
-    pub(super) fn set(&mut self, name: &'static str, value: f64) {
+    pub(crate) fn set(&mut self, name: &'static str, value: f64) {
         debug_assert!(FIGURES.iter().any(|figure| figure.name == name), "{name} is no figure");
         if value.is_finite() {
             self.values.insert(name, value);
@@ -35,17 +34,17 @@ impl Report {
     }
 
     /// Sets a figure to a percentile of samples.
-    pub(super) fn set_percentile(&mut self, name: &'static str, samples: &Samples, percent: u32) {
+    pub(crate) fn set_percentile(&mut self, name: &'static str, samples: &Samples, percent: u32) {
         self.set(name, samples.percentile(percent).unwrap_or(f64::NAN));
     }
 
     /// Says why one figure is missing.
-    pub(super) fn lacks(&mut self, name: &'static str, reason: impl Into<String>) {
+    pub(crate) fn lacks(&mut self, name: &'static str, reason: impl Into<String>) {
         self.reasons.insert(name, reason.into());
     }
 
     /// Says why the figures of a group that have no value are missing.
-    pub(super) fn lacks_rest_of(&mut self, group: Group, reason: &str) {
+    pub(crate) fn lacks_rest_of(&mut self, group: Group, reason: &str) {
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
             if !self.values.contains_key(figure.name) {
                 self.reasons.entry(figure.name).or_insert_with(|| reason.to_owned());
@@ -54,14 +53,14 @@ impl Report {
     }
 
     /// A group broke off: its missing figures have this reason, and the command fails.
-    pub(super) fn broke(&mut self, group: Group, reason: &str) {
+    pub(crate) fn broke(&mut self, group: Group, reason: &str) {
         self.failed = true;
         self.lacks_rest_of(group, reason);
     }
 
     /// Looks whether a group that was measured gave all of its figures; one line for each that it did not, and the
     /// command fails.
-    pub(super) fn check(&mut self, group: Group) -> Vec<String> {
+    pub(crate) fn check(&mut self, group: Group) -> Vec<String> {
         let mut faults = Vec::new();
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
             let name = figure.name;
@@ -80,7 +79,7 @@ impl Report {
     }
 
     /// Whether a group broke off, or owes a figure.
-    pub(super) const fn failed(&self) -> bool {
+    pub(crate) const fn failed(&self) -> bool {
         self.failed
     }
 
@@ -89,7 +88,7 @@ impl Report {
     }
 
     /// The figures that miss their target.
-    pub(super) fn missed(&self) -> Vec<&'static str> {
+    pub(crate) fn missed(&self) -> Vec<&'static str> {
         let missed = FIGURES.iter().filter(|figure| {
             self.values.get(figure.name).is_some_and(|value| figure.target.is_met(*value) == Some(false))
         });
@@ -97,7 +96,7 @@ impl Report {
     }
 
     /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
-    pub(super) fn json(&self, about: Map<String, Value>) -> Value {
+    pub(crate) fn json(&self, about: Map<String, Value>) -> Value {
         let mut all = about;
         for Figure { name, .. } in FIGURES {
             match self.values.get(name) {
@@ -116,7 +115,7 @@ impl Report {
     }
 
     /// A table for people, without what nobody asked for.
-    pub(super) fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let width = FIGURES.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
         let mut out =
             format!("{:width$}  {:>12}  {:>11}  {:7}  what\n", "figure", "value", "target", "verdict");
@@ -147,7 +146,7 @@ impl Report {
 }
 
 /// Why a figure was not measured that nobody asked for.
-pub(super) const LEFT_OUT: &str = "left out by --only";
+pub(crate) const LEFT_OUT: &str = "left out by --only";
 
 /// Three digits after the point are more than any of these is good for.
 fn rounded(value: f64) -> f64 {

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 /// Samples of one quantity, in any order.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Samples(Vec<f64>);
+pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
     /// Adds a sample.
-    pub(super) fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }
 
     /// Adds a duration, in milliseconds.
-    pub(super) fn push_ms(&mut self, time: Duration) {
+    pub(crate) fn push_ms(&mut self, time: Duration) {
         self.push(time.as_secs_f64() * 1000.0);
     }
 
     /// The sample that `percent` of all do not exceed (nearest rank); `None` without samples.
-    pub(super) fn percentile(&self, percent: u32) -> Option<f64> {
+    pub(crate) fn percentile(&self, percent: u32) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let rank = (sorted.len() * percent as usize).div_ceil(100).max(1);
@@ -33,7 +33,7 @@ impl Extend<f64> for Samples {
 }
 
 /// How often something happened in a time.
-pub(super) fn rate(count: u64, time: Duration) -> f64 {
+pub(crate) fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 

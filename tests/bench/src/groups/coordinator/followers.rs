@@ -16,7 +16,6 @@
 //! first let go.
 
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -36,15 +35,16 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{
-    apart::Apart,
-    backlog::{self, Hand},
-    effort::Effort,
-    places::PgSchema,
-    report::Report,
-    stats::Samples,
-    stream,
-    wire::Wire,
+use crate::{
+    harness::{
+        backlog::{self, Hand},
+        coordinator_process::CoordinatorProcess,
+        docket_binary::Site,
+        http_client::HttpConnection,
+        places::in_schema,
+        stream,
+    },
+    report::{Effort, Report, Samples},
 };
 
 /// Runs that are appended to.
@@ -87,24 +87,21 @@ const POSTGRES: Names = Names {
     weight: "followers_kb_each_postgres",
 };
 
-pub(super) async fn at_sqlite(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    measure(folder, None, &SQLITE, effort, report).await
+pub(crate) async fn at_sqlite(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    measure(site, None, &SQLITE, effort, report).await
 }
 
-pub(super) async fn at_postgres(
-    folder: &Path,
+pub(crate) async fn at_postgres(
+    site: &Site,
     url: &str,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let schema = PgSchema::new(url).await?;
-    let measured = measure(folder, Some(&schema.url()), &POSTGRES, effort, report).await;
-    schema.end().await.context("after measuring")?;
-    measured
+    in_schema(url, async |url| measure(site, Some(&url), &POSTGRES, effort, report).await).await
 }
 
 async fn measure(
-    folder: &Path,
+    site: &Site,
     store: Option<&str>,
     names: &Names,
     effort: Effort,
@@ -112,14 +109,19 @@ async fn measure(
 ) -> anyhow::Result<()> {
     // Of descriptors this process needs as many as the coordinator, and is no coordinator.
     docket_coordinator::server::raise_descriptors();
-    let server = Apart::start(folder, store).await?;
+    let server = CoordinatorProcess::start(site, store).await?;
     let measured = Box::pin(at(&server, names, effort, report)).await;
     let told = measured.with_context(|| format!("the coordinator said: {}", server.last_words()));
     server.end().await?;
     told
 }
 
-async fn at(server: &Apart, names: &Names, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+async fn at(
+    server: &CoordinatorProcess,
+    names: &Names,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut writers = writers(server).await?;
     let slice = effort.live_slice();
     // What a coordinator takes when it is first used is not its followers'.
@@ -154,7 +156,7 @@ async fn at(server: &Apart, names: &Names, effort: Effort, report: &mut Report) 
 
 /// A run and its connection.
 struct Writer {
-    wire: Wire,
+    wire: HttpConnection,
     run: RunId,
     epoch: Epoch,
     seq: u64,
@@ -162,7 +164,7 @@ struct Writer {
 }
 
 /// Runs that are leased over HTTP, as a worker does it.
-async fn writers(server: &Apart) -> anyhow::Result<Vec<Writer>> {
+async fn writers(server: &CoordinatorProcess) -> anyhow::Result<Vec<Writer>> {
     let client = server.client()?;
     let (base, bytes) = stream::empty_base();
     client.put_blob(base.manifest, bytes.into()).await.context("the coordinator does not take a blob")?;
@@ -173,7 +175,7 @@ async fn writers(server: &Apart) -> anyhow::Result<Vec<Writer>> {
     ensure!(leases.len() == RUNS, "{} of {RUNS} tasks were leased", leases.len());
     let mut writers = Vec::new();
     for Lease { run, epoch, token, head, .. } in leases {
-        let wire = Wire::connect(server.address(), &token).await?;
+        let wire = HttpConnection::connect(server.address(), &token).await?;
         writers.push(Writer { wire, run, epoch, seq: head.seq.0, path: format!("/v1/runs/{run}/append") });
     }
     Ok(writers)
@@ -226,7 +228,7 @@ struct Followers {
 
 impl Followers {
     /// Connects them all; each is answered before this is.
-    async fn connect(server: &Apart, writers: &[Writer]) -> anyhow::Result<Self> {
+    async fn connect(server: &CoordinatorProcess, writers: &[Writer]) -> anyhow::Result<Self> {
         let (mut tasks, mut seen) = (JoinSet::new(), Vec::new());
         let all = writers.iter().flat_map(|writer| std::iter::repeat_n((writer.run, writer.seq), FOLLOWERS));
         let mut connected =
@@ -273,7 +275,7 @@ struct Follower {
 }
 
 impl Follower {
-    async fn connect(server: &Apart, run: RunId, after: u64) -> anyhow::Result<Self> {
+    async fn connect(server: &CoordinatorProcess, run: RunId, after: u64) -> anyhow::Result<Self> {
         let (address, token) = (server.address(), server.token().expose());
         let mut stream = TcpStream::connect(address).await.context("the coordinator cannot be reached")?;
         stream.set_nodelay(true)?;

@@ -11,15 +11,15 @@ use docket_coordinator::{clock::Clock, server::Running};
 use docket_schema::wire::AppendResponse;
 use tokio::task::JoinSet;
 
-use super::{
-    appends::WRITERS,
-    backlog::{self, Held},
-    effort::Effort,
-    raw::Raw,
-    report::Report,
-    stats::{Samples, rate},
-    stream,
-    wire::Wire,
+use crate::{
+    groups::stores::appends::WRITERS,
+    harness::{
+        backlog::{self, Held},
+        http_client::HttpConnection,
+        raw_commits::RawCommits,
+        stream,
+    },
+    report::{Effort, Report, Samples, rate},
 };
 
 /// Events of a larger request.
@@ -29,7 +29,7 @@ const ALONE: usize = 200;
 
 /// A connection with a run of its own.
 struct Writer {
-    wire: Wire,
+    wire: HttpConnection,
     held: Held,
     path: String,
 }
@@ -37,7 +37,7 @@ struct Writer {
 impl Writer {
     async fn new(running: &Running, held: Held) -> anyhow::Result<Self> {
         let token = running.handle().run_token(held.run, held.epoch);
-        let wire = Wire::connect(&running.local_addr().to_string(), &token).await?;
+        let wire = HttpConnection::connect(&running.local_addr().to_string(), &token).await?;
         Ok(Self { wire, held, path: format!("/v1/runs/{}/append", held.run) })
     }
 
@@ -58,9 +58,9 @@ fn events(count: usize) -> anyhow::Result<String> {
 }
 
 /// Measures.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     running: &Running,
-    raw: &mut Raw,
+    raw: &mut RawCommits,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {

@@ -4,22 +4,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use docket_coordinator::{clock::Clock, server::Running};
-use docket_schema::{
-    event::TypedEvent as _,
-    ids::Turn,
-    run::{RunEnded, RunEvent, RunOutcome},
-    wire::{AppendRequest, Lease, LeaseRequest, SubmitRequest},
-};
+use docket_coordinator::clock::Clock;
+use docket_schema::wire::{Lease, LeaseRequest, SubmitRequest};
 use docket_worker::{client::Client, secret::Secret};
 use tokio::sync::mpsc;
 
-use super::{
-    backlog::{self, Hand},
-    effort::Effort,
-    report::Report,
-    stats::Samples,
-    stream::empty_base,
+use crate::{
+    harness::{
+        backlog::{self, Hand},
+        places::Served,
+        stream::empty_base,
+    },
+    report::{Effort, Report, Samples},
 };
 
 /// How long the long poll waits.
@@ -30,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(3);
 const WARM_UP: usize = 5;
 
 /// What the figures are called.
-pub(super) struct Names {
+pub(crate) struct Names {
     p50: &'static str,
     p99: &'static str,
     from_sent: &'static str,
@@ -38,7 +34,7 @@ pub(super) struct Names {
 }
 
 /// At SQLite.
-pub(super) const SQLITE: Names = Names {
+pub(crate) const SQLITE: Names = Names {
     p50: "submit_to_start_ms_p50",
     p99: "submit_to_start_ms_p99",
     from_sent: "submit_sent_to_start_ms_p50",
@@ -46,7 +42,7 @@ pub(super) const SQLITE: Names = Names {
 };
 
 /// At PostgreSQL.
-pub(super) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: Names = Names {
     p50: "submit_to_start_ms_p50_postgres",
     p99: "submit_to_start_ms_p99_postgres",
     from_sent: "submit_sent_to_start_ms_p50_postgres",
@@ -54,18 +50,17 @@ pub(super) const POSTGRES: Names = Names {
 };
 
 /// Measures.
-pub(super) async fn measure(
-    running: &Running,
-    token: &str,
+pub(crate) async fn measure(
+    served: &Served,
     names: &Names,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let clock = Clock::new();
-    backlog::put_blob(&running.handle().store(), &clock, empty_base().1).await?;
-    let secret = || Secret::new(token).context("the token is empty");
-    let submitter = Client::new(&running.url(), secret()?)?;
-    let worker = Client::new(&running.url(), secret()?)?;
+    backlog::put_blob(&served.running.handle().store(), &clock, empty_base().1).await?;
+    let secret = || Secret::new(&served.token).context("the token is empty");
+    let submitter = Client::new(&served.running.url(), secret()?)?;
+    let worker = Client::new(&served.running.url(), secret()?)?;
     let (hand_over, mut asked) = mpsc::channel::<LeaseRequest>(1);
     let (answer, mut answered) = mpsc::channel::<anyhow::Result<(Instant, Lease)>>(1);
     let waiting = tokio::spawn(async move {
@@ -101,7 +96,7 @@ pub(super) async fn measure(
             from_sent.push_ms(leased.duration_since(sent));
             submits.push_ms(acknowledged.duration_since(sent));
         }
-        finish(running, &lease).await?;
+        backlog::end_lease(&submitter, &lease).await?;
     }
     drop(hand_over);
     waiting.await.context("the waiting worker ended early")?;
@@ -109,25 +104,5 @@ pub(super) async fn measure(
     report.set_percentile(names.p99, &start, 99);
     report.set_percentile(names.from_sent, &from_sent, 50);
     report.set_percentile(names.acknowledged, &submits, 50);
-    Ok(())
-}
-
-/// The events that end a run that did nothing.
-pub(super) fn ended() -> RunEvent {
-    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, unverified: None, decision: None }
-        .into()
-}
-
-async fn finish(running: &Running, lease: &Lease) -> anyhow::Result<()> {
-    let token = Secret::new(&lease.token).context("the run's token is empty")?;
-    let holder = Client::new(&running.url(), token)?;
-    let request = AppendRequest {
-        expected_seq: lease.head.seq,
-        epoch: lease.epoch,
-        events: vec![ended().encode(Turn(0))],
-        blobs: Vec::new(),
-        names: Vec::new(),
-    };
-    holder.append(lease.run, &request).await.context("the run cannot be ended")?;
     Ok(())
 }

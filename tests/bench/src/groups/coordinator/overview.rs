@@ -2,12 +2,12 @@
 //! queues, a quarter was cancelled, and a quarter had runs, of which most are done, some failed, some ask, some go on;
 //! batches with budgets; workers.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::Context as _;
 use docket_coordinator::{
     clock::{self, Clock},
-    decide::{self, Settling, settle},
+    decide,
     store::{CommandBlobs, Decide, NewTask, Store, sqlite},
 };
 use docket_schema::{
@@ -21,17 +21,16 @@ use docket_schema::{
 use docket_worker::client::Client;
 use futures_util::future::try_join_all;
 
-use super::{
-    apart::Apart,
-    backlog::{self, Hand, Held},
-    effort::Effort,
-    latency::ended,
-    places::{PgSchema, postgres_at},
-    report::Report,
-    stats::Samples,
-    stream::empty_base,
+use crate::{
+    harness::{
+        backlog::{self, Hand, Held},
+        coordinator_process::{self, CoordinatorProcess},
+        docket_binary::Site,
+        places::{in_schema, postgres_at},
+        stream::empty_base,
+    },
+    report::{Effort, Report, Samples},
 };
-use crate::home::Home;
 
 /// Tasks of one submit, and commands that wait at once.
 const AT_ONCE: usize = 500;
@@ -45,43 +44,40 @@ const TASKS_A_RUN: usize = 100;
 /// Of so many tasks with a run one failed, and one asks something.
 const ONE_OF: usize = 20;
 
-pub(super) async fn at_sqlite(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let home = Home::open(Some(folder.join("home").as_path())).map_err(|failure| failure.error)?;
-    let store: Arc<dyn Store> = Arc::new(sqlite::open(&home.path().join("docket.db")).await?);
+pub(crate) async fn at_sqlite(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let database = coordinator_process::home_in(&site.folder)?.join("docket.db");
+    let store: Arc<dyn Store> = Arc::new(sqlite::open(&database).await?);
     let filled = fill(&store, effort).await;
     store.close().await;
     let batches = filled?;
-    measure(folder, None, &batches, effort, report, ["overview_tasks", "overview_ms_p95"]).await
+    measure(site, None, &batches, effort, report, ["overview_tasks", "overview_ms_p95"]).await
 }
 
-pub(super) async fn at_postgres(
-    folder: &Path,
+pub(crate) async fn at_postgres(
+    site: &Site,
     url: &str,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let schema = PgSchema::new(url).await?;
-    let measured = async {
-        let store = postgres_at(&schema.url()).await?;
+    in_schema(url, async |url| {
+        let store = postgres_at(&url).await?;
         let filled = fill(&store, effort).await;
         store.close().await;
         let names = ["overview_tasks_postgres", "overview_ms_p95_postgres"];
-        measure(folder, Some(&schema.url()), &filled?, effort, report, names).await
-    };
-    let measured = measured.await;
-    schema.end().await.context("after measuring")?;
-    measured
+        measure(site, Some(&url), &filled?, effort, report, names).await
+    })
+    .await
 }
 
 async fn measure(
-    folder: &Path,
+    site: &Site,
     store: Option<&str>,
     batches: &[BatchId],
     effort: Effort,
     report: &mut Report,
     names: [&'static str; 2],
 ) -> anyhow::Result<()> {
-    let server = Apart::start(folder, store).await?;
+    let server = CoordinatorProcess::start(site, store).await?;
     let measured = ask(&server.client()?, batches, effort, report, names).await;
     let told = measured.with_context(|| format!("the coordinator said: {}", server.last_words()));
     server.end().await?;
@@ -180,12 +176,7 @@ async fn end(store: &Arc<dyn Store>, clock: &Clock, held: Held, nth: usize) -> a
             let (question, why) = ("Which colour?".into(), BlockedWhy::Model);
             RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO }.into()
         }
-        _ => ended(),
+        _ => return backlog::end_run(store, clock, held, backlog::run_end(Turn(0))).await,
     };
-    let Held { task, run, epoch, seq } = held;
-    let settling = Settling { run, seq, epoch, events: vec![event.encode(Turn(0))], jitter: 0, again: None };
-    let now = clock.now();
-    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
-    store.command(task, decide, CommandBlobs::default(), now).await.context("a run cannot be ended")?;
-    Ok(())
+    backlog::end_run(store, clock, held, event.encode(Turn(0))).await
 }

@@ -3,24 +3,19 @@
 
 use anyhow::{Context as _, ensure};
 use docket_coordinator::clock::Clock;
-use docket_schema::{
-    event::TypedEvent as _,
-    ids::Turn,
-    wire::{AppendRequest, Lease, SubmitRequest},
-};
+use docket_schema::wire::SubmitRequest;
 use docket_worker::{client::Client, secret::Secret};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::iter};
 use std::time::Instant;
 
-use super::{
-    backlog::{self, Hand},
-    effort::Effort,
-    latency::ended,
-    places::Served,
-    raw::Raw,
-    report::Report,
-    stats::rate,
-    stream::{self, empty_base},
+use crate::{
+    harness::{
+        backlog::{self, Hand},
+        places::Served,
+        raw_commits::RawCommits,
+        stream::{self, empty_base},
+    },
+    report::{Effort, Report, rate},
 };
 
 /// Tasks of a submit.
@@ -31,9 +26,9 @@ const BATCH: u32 = 250;
 const UNDER_WAY: usize = 32;
 
 /// Measures.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     served: &Served,
-    raw: &mut Raw,
+    raw: &mut RawCommits,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -69,22 +64,9 @@ async fn work(client: &Client) -> anyhow::Result<usize> {
             return Ok(done);
         }
         done += leases.len();
-        iter(leases.iter().map(|lease| finish(client, lease)))
+        iter(leases.iter().map(|lease| backlog::end_lease(client, lease)))
             .buffer_unordered(UNDER_WAY / 2)
             .try_for_each(|()| async { Ok(()) })
             .await?;
     }
-}
-
-async fn finish(client: &Client, lease: &Lease) -> anyhow::Result<()> {
-    let holder = client.with_token(Secret::new(&lease.token).context("the run's token is empty")?);
-    let request = AppendRequest {
-        expected_seq: lease.head.seq,
-        epoch: lease.epoch,
-        events: vec![ended().encode(Turn(0))],
-        blobs: Vec::new(),
-        names: Vec::new(),
-    };
-    holder.append(lease.run, &request).await.context("the run cannot be ended")?;
-    Ok(())
 }

@@ -1,10 +1,7 @@
 //! Long runs taken up again over HTTP: what a process does between its lease and its next decision, how fast
 //! decisions are derived again, and how soon the stepper shows something.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use docket_coordinator::clock::Clock;
@@ -18,15 +15,16 @@ use docket_worker::{
     secret::Secret,
 };
 
-use super::{
-    backlog::{self, Held},
-    effort::Effort,
-    fold::{TURNS, write},
-    places::Served,
-    report::Report,
-    stats::{Samples, rate},
-    stream,
-    truthful::Truthful,
+use crate::{
+    groups::stores::fold::{TURNS, write},
+    harness::{
+        backlog::{self, Held},
+        docket_binary::Site,
+        places::Served,
+        stream,
+        synthetic_run::SyntheticRun,
+    },
+    report::{Effort, Report, Samples, rate},
 };
 
 /// Events of the run that is resumed and verified.
@@ -35,20 +33,20 @@ const RESUMED_EVENTS: usize = 1500;
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Measures.
-pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let served = Served::start(folder).await?;
-    let measured = on(&served, folder, effort, report).await;
+pub(crate) async fn measure(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let served = Served::start(&site.folder).await?;
+    let measured = on(&served, site, effort, report).await;
     served.end().await;
     measured
 }
 
-async fn on(served: &Served, folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+async fn on(served: &Served, site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let (store, clock) = (served.running.handle().store(), Clock::new());
     let client =
         Client::new(&served.running.url(), Secret::new(&served.token).context("the token is empty")?)?;
     let mut held = backlog::runs(&store, &clock, 2).await?;
     let (short, long) = (held.pop().context("no run")?, held.pop().context("no run")?);
-    let run = Truthful::new(short, RESUMED_EVENTS).await?;
+    let run = SyntheticRun::new(short, RESUMED_EVENTS).await?;
     for blob in run.blobs {
         backlog::put_blob(&store, &clock, blob).await?;
     }
@@ -57,7 +55,7 @@ async fn on(served: &Served, folder: &Path, effort: Effort, report: &mut Report)
     decisions(&client, short, effort, report).await?;
     let incarnation = IncarnationId(docket_coordinator::clock::new_id());
     write(&store, &clock, long, &stream::events(long.task, long.run, incarnation, TURNS)).await?;
-    first_screen(served, folder, long, effort, report).await
+    first_screen(served, site, long, effort, report).await
 }
 
 /// From a lease in hand to the next decision with its request in bytes: the log read over HTTP, folded,
@@ -101,7 +99,7 @@ async fn decisions(client: &Client, held: Held, effort: Effort, report: &mut Rep
 /// `docket step` as a process: start, read, fold, draw.
 async fn first_screen(
     served: &Served,
-    folder: &Path,
+    site: &Site,
     held: Held,
     effort: Effort,
     report: &mut Report,
@@ -110,13 +108,13 @@ async fn first_screen(
     let variable = |name: &str, value: String| (name.into(), value.into());
     for _ in 0..effort.rounds() + 1 {
         let spec = TrustedSpec {
-            program: PathBuf::from("/proc/self/exe"),
+            program: site.docket.clone(),
             args: vec!["step".into(), "--first-frame".into(), held.run.to_string().into()],
-            cwd: folder.to_owned(),
+            cwd: site.folder.clone(),
             env: vec![
                 variable("DOCKET_URL", served.running.url()),
                 variable("DOCKET_TOKEN", served.token.clone()),
-                variable("DOCKET_HOME", folder.join("step-home").display().to_string()),
+                variable("DOCKET_HOME", site.folder.join("step-home").display().to_string()),
             ],
             stdin: Vec::new(),
             timeout: SCREEN_TIMEOUT,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use docket_edit::{Edit, Hint, apply};
 use docket_schema::tool::EditLevel;
 
-use super::{effort::Effort, report::Report, stats::Samples};
+use crate::report::{Effort, Report, Samples};
 
 /// Lines of a usual source file.
 const LINES: usize = 300;
@@ -16,7 +16,7 @@ const LINES_LARGE: usize = 20_000;
 const QUOTED: usize = 5;
 
 /// Measures.
-pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     // Long work of the processor, away from the runtime's threads.
     let (usual, large) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
         Ok((usual(effort.edits())?, large(effort.large_edits())?))

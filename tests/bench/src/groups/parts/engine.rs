@@ -23,7 +23,10 @@ use docket_worker::{
 };
 use serde_json::json;
 
-use super::{backlog::Held, effort::Effort, report::Report, stats::Samples, stream};
+use crate::{
+    harness::{backlog::Held, stream},
+    report::{Effort, Report, Samples},
+};
 
 /// Files of a usual project, and of a large one.
 const FILES: usize = 1000;
@@ -36,7 +39,7 @@ const WINDOW_TOKENS: u64 = 160_000;
 const RESULT_BYTES: usize = 4000;
 
 /// Measures.
-pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     // Long work of the processor, away from the runtime's threads.
     let rounds = effort.large_edits();
     let (usual, large, shorter) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {

@@ -11,7 +11,7 @@ use docket_worker::{
     sandbox::{BackendChoice, CommandSpec, Ended, Sandbox, SandboxConfig},
 };
 
-use super::{effort::Effort, report::Report, stats::Samples};
+use crate::report::{Effort, Report, Samples};
 
 /// The program; every Linux has it in one of these places.
 const TRUE: [&str; 2] = ["/usr/bin/true", "/bin/true"];
@@ -19,7 +19,7 @@ const TRUE: [&str; 2] = ["/usr/bin/true", "/bin/true"];
 const WARM_UP: usize = 3;
 
 /// Measures. Where this host cannot sandbox, the figures are missing with the reason.
-pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let program =
         TRUE.iter().map(PathBuf::from).find(|path| path.exists()).context("there is no `true` here")?;
     let workspace = folder.join("workspace");

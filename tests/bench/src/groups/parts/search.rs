@@ -7,7 +7,7 @@
 use std::{
     ffi::OsString,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -22,8 +22,7 @@ use docket_worker::{
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::{effort::Effort, group::Group, report::Report, stats::Samples};
-use crate::doctor::find_in_path;
+use crate::report::{Effort, Group, Report, Samples};
 
 const FILES_PER_FOLDER: usize = 20;
 /// One file in so many holds the line that is looked for.
@@ -33,8 +32,8 @@ const WARM_UP: usize = 2;
 const REGEX: &str = r"fn needle_\d+\(";
 
 /// Measures.
-pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let Some(rg) = find_in_path("rg") else {
+pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let Some(rg) = find_ripgrep() else {
         report.lacks_rest_of(Group::Search, "ripgrep (rg) is not installed");
         return Ok(());
     };
@@ -64,6 +63,12 @@ pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
         (_, _) => report.lacks("search_rg_ratio", "ripgrep took no longer than in an empty folder"),
     }
     Ok(())
+}
+
+/// ripgrep's place, by PATH.
+fn find_ripgrep() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join("rg")).find(|file| file.is_file())
 }
 
 /// Files of some hundred lines, as source trees have them.

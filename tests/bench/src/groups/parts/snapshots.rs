@@ -21,10 +21,8 @@ use docket_worker::{
 };
 use nix::sys::resource::{UsageWho, getrusage};
 
-use super::{effort::Effort, report::Report, stats::Samples};
+use crate::report::{Effort, Report, Samples};
 
-/// Files of the repository that the figures name.
-pub(super) const FILES: usize = 50_000;
 /// Files in each folder: between those of kernels and those of web applications.
 const FILES_PER_FOLDER: usize = 20;
 /// Of so many files of the source git checks one out.
@@ -33,7 +31,7 @@ const CHECKED_OUT: usize = 5;
 const THREADS_MAX: usize = 4;
 
 /// Measures.
-pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let files = effort.tree_files();
     let source = folder.join("source");
     make_source(&source, files).await?;

@@ -2,10 +2,7 @@
 //! gives the lease back and takes it again, another process folds, restores, and asks the model again. And how soon the
 //! runs of a worker go on at another one after the worker itself was killed: nobody gives its leases back, they end.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use nix::{
@@ -13,15 +10,16 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{
-    effort::Effort,
-    model_server::{Scenario, Tool},
-    places::{Served, sqlite_in},
-    proc,
-    report::Report,
-    stats::Samples,
-    turns::{Stage, task},
-    worker::Worker,
+use crate::{
+    groups::runs::turns::{Stage, task},
+    harness::{
+        docket_binary::Site,
+        model_server::{Scenario, Tool},
+        places::{Served, sqlite_in},
+        proc,
+        worker_process::WorkerProcess,
+    },
+    report::{Effort, Report, Samples},
 };
 
 /// The request at which the run is killed: it has files by then, and a model at work.
@@ -32,7 +30,7 @@ const TURNS: usize = 6;
 const GRACE: Duration = Duration::from_secs(15);
 
 /// Measures.
-pub(super) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let mut samples = Samples::default();
     for n in 0..effort.crashes() {
         let name = format!("crash-{n}");
@@ -57,16 +55,16 @@ pub(super) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) 
 const ORPHANS: usize = 2;
 
 /// Measures what becomes of a killed worker's runs, with a coordinator and workers of its own.
-pub(super) async fn of_a_worker(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure_worker_loss(
+    site: &Site,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let lease = effort.lease();
     let lease_ms = u64::try_from(lease.as_millis())?;
-    let served = Served::leasing(sqlite_in(folder).await?, Some(lease_ms)).await?;
-    let homes = [folder.join("killed"), folder.join("other")];
-    for home in &homes {
-        std::fs::create_dir_all(home).context("a worker's folder cannot be made")?;
-    }
+    let served = Served::leasing(sqlite_in(&site.folder).await?, Some(lease_ms)).await?;
     let slots = u32::try_from(ORPHANS)?;
-    let first = Worker::named("killed", &served.running, &served.token, &homes[0], slots).await?;
+    let first = WorkerProcess::named("killed", &site.below("killed")?, &served, slots).await?;
     let stage = Stage::of(served, first).await?;
     let scenario = Scenario { tool: Tool::Files, turns: TURNS, hold_at: Some(KILLED_AT) };
     let (mut tasks, mut samples) = (Vec::new(), Samples::default());
@@ -78,7 +76,7 @@ pub(super) async fn of_a_worker(folder: &Path, effort: Effort, report: &mut Repo
         stage.model.requests(name, KILLED_AT + 1).await?;
     }
     // Not before: it would have taken them.
-    let other = Worker::named("other", stage.running(), &stage.served.token, &homes[1], slots).await?;
+    let other = WorkerProcess::named("other", &site.below("other")?, &stage.served, slots).await?;
     let (first, stage) = stage.handed_to(other);
     let killed = Instant::now();
     kill(Pid::from_raw(first.pid()), Signal::SIGKILL).context("the worker cannot be killed")?;

@@ -10,7 +10,11 @@ use docket_schema::{
     wire::SubmitRequest,
 };
 
-use super::{backlog, effort::Effort, report::Report, stats::Samples, turns::Stage};
+use crate::{
+    groups::runs::turns::Stage,
+    harness::backlog,
+    report::{Effort, Report, Samples},
+};
 
 /// What the scripted model says. It changes something: a run that changes nothing is asked whether that is all.
 const SCRIPT: &str = r#"{"turns": [
@@ -21,13 +25,13 @@ const SCRIPT: &str = r#"{"turns": [
 const SLOTS_PER_CPU: usize = 2;
 
 /// Slots of the worker that is measured.
-pub(super) fn slots() -> u32 {
+pub(crate) fn slots() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u32::try_from(cpus * SLOTS_PER_CPU).unwrap_or(u32::MAX)
 }
 
 /// Measures.
-pub(super) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let store = stage.running().handle().store();
     let script = backlog::put_blob(&store, &stage.clock, SCRIPT.as_bytes().to_vec()).await?;
     let mut first_events = Samples::default();

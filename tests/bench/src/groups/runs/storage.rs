@@ -13,7 +13,11 @@ use docket_schema::{
 };
 use serde_json::{Value, json};
 
-use super::{backlog, effort::Effort, report::Report, turns::Stage};
+use crate::{
+    groups::runs::turns::Stage,
+    harness::{backlog, docket_binary::Site},
+    report::{Effort, Report},
+};
 
 /// Turns around the tenth, weighed together: equal turns differ by a few bytes.
 const EARLY: RangeInclusive<u32> = 6..=15;
@@ -29,12 +33,8 @@ const PAGE: u32 = 1000;
 const ROW_BYTES: usize = 150;
 
 /// Measures.
-pub(super) async fn measure(
-    folder: &std::path::Path,
-    effort: Effort,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let stage = Stage::set(folder, 1).await?;
+pub(crate) async fn measure(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let stage = Stage::set(site, 1).await?;
     let measured = on(&stage, effort.stored_turns(), report).await;
     let struck = stage.strike().await;
     measured.and(struck)

@@ -16,17 +16,18 @@ use docket_schema::{
 };
 use docket_worker::{client::Client, secret::Secret};
 
-use super::{
-    backlog, crash,
-    effort::Effort,
-    isolated,
-    model_server::{Mark, ModelServer, Scenario, Tool, makes_file},
-    places::Served,
-    proc,
-    report::Report,
-    stats::Samples,
-    stream::empty_base,
-    worker::Worker,
+use crate::{
+    groups::runs::{crash, isolated},
+    harness::{
+        backlog,
+        docket_binary::Site,
+        model_server::{Mark, ModelServer, Scenario, Tool, makes_file},
+        places::Served,
+        proc,
+        stream::empty_base,
+        worker_process::WorkerProcess,
+    },
+    report::{Effort, Report, Samples},
 };
 
 /// Turns of the run that is timed; the peers were measured with as many.
@@ -43,24 +44,24 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Coordinator, supervisor and model for runs.
-pub(super) struct Stage {
-    pub(super) served: Served,
-    pub(super) worker: Worker,
-    pub(super) model: ModelServer,
-    pub(super) client: Client,
-    pub(super) clock: Clock,
+pub(crate) struct Stage {
+    pub(crate) served: Served,
+    pub(crate) worker: WorkerProcess,
+    pub(crate) model: ModelServer,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
 }
 
 impl Stage {
     /// Sets the stage: all of it idle, nothing leased.
-    pub(super) async fn set(folder: &std::path::Path, slots: u32) -> anyhow::Result<Self> {
-        let served = Served::start(folder).await?;
-        let worker = Worker::start(&served.running, &served.token, folder, slots).await?;
+    pub(crate) async fn set(site: &Site, slots: u32) -> anyhow::Result<Self> {
+        let served = Served::start(&site.folder).await?;
+        let worker = WorkerProcess::start(site, &served, slots).await?;
         Self::of(served, worker).await
     }
 
     /// With a coordinator and a worker that are there.
-    pub(super) async fn of(served: Served, worker: Worker) -> anyhow::Result<Self> {
+    pub(crate) async fn of(served: Served, worker: WorkerProcess) -> anyhow::Result<Self> {
         let model = ModelServer::start().await?;
         let token = Secret::new(&served.token).context("the token is empty")?;
         let client = Client::new(&served.running.url(), token)?;
@@ -70,17 +71,17 @@ impl Stage {
     }
 
     /// Another worker in the place of the one that was there.
-    pub(super) fn handed_to(self, worker: Worker) -> (Worker, Self) {
+    pub(crate) fn handed_to(self, worker: WorkerProcess) -> (WorkerProcess, Self) {
         let Self { served, worker: before, model, client, clock } = self;
         (before, Self { served, worker, model, client, clock })
     }
 
-    pub(super) fn running(&self) -> &Running {
+    pub(crate) fn running(&self) -> &Running {
         &self.served.running
     }
 
     /// Submits one task over HTTP; its id, and when the request was sent.
-    pub(super) async fn submit(&self, spec: TaskSpec) -> anyhow::Result<(TaskId, Instant)> {
+    pub(crate) async fn submit(&self, spec: TaskSpec) -> anyhow::Result<(TaskId, Instant)> {
         let request = SubmitRequest { tasks: vec![spec], ids: None };
         let sent = Instant::now();
         let answer = self.client.submit(&request).await.context("the submit failed")?;
@@ -88,12 +89,12 @@ impl Stage {
     }
 
     /// Waits until the task has ended, and refuses any end but the good one.
-    pub(super) async fn ended(&self, task: TaskId) -> anyhow::Result<TaskRecord> {
+    pub(crate) async fn ended(&self, task: TaskId) -> anyhow::Result<TaskRecord> {
         self.ended_within(task, END_TIMEOUT).await
     }
 
     /// As [`Stage::ended`], for a task that takes longer.
-    pub(super) async fn ended_within(&self, task: TaskId, timeout: Duration) -> anyhow::Result<TaskRecord> {
+    pub(crate) async fn ended_within(&self, task: TaskId, timeout: Duration) -> anyhow::Result<TaskRecord> {
         let (store, started) = (self.running().handle().store(), Instant::now());
         loop {
             let (record, _) = store.task(task).await?.context("the task is gone")?;
@@ -113,7 +114,7 @@ impl Stage {
     }
 
     /// Ends it all.
-    pub(super) async fn strike(self) -> anyhow::Result<()> {
+    pub(crate) async fn strike(self) -> anyhow::Result<()> {
         let ended = self.worker.end().await;
         self.served.end().await;
         ended
@@ -121,7 +122,7 @@ impl Stage {
 }
 
 /// A task for the made-up model.
-pub(super) fn task(model: ModelRef) -> TaskSpec {
+pub(crate) fn task(model: ModelRef) -> TaskSpec {
     TaskSpec {
         settings: SettingsPatch { turns_max: Some(TURNS_MAX), ..SettingsPatch::default() },
         ..backlog::task(model)
@@ -129,13 +130,8 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
 }
 
 /// Measures.
-pub(super) async fn measure(
-    folder: &std::path::Path,
-    effort: Effort,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let slots = isolated::slots();
-    let stage = Stage::set(folder, slots).await?;
+pub(crate) async fn measure(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let stage = Stage::set(site, isolated::slots()).await?;
     let measured = on(&stage, effort, report).await;
     let struck = stage.strike().await;
     measured.and(struck)

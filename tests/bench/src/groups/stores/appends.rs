@@ -20,17 +20,17 @@ use docket_schema::{
 };
 use tokio::task::JoinSet;
 
-use super::{
-    backlog::{self, Held},
-    effort::Effort,
-    raw::Raw,
-    report::Report,
-    stats::{Samples, rate},
-    stream,
+use crate::{
+    harness::{
+        backlog::{self, Held},
+        raw_commits::RawCommits,
+        stream,
+    },
+    report::{Effort, Report, Samples, rate},
 };
 
 /// Writers, and appends under way on one run.
-pub(super) const WRITERS: usize = 32;
+pub(crate) const WRITERS: usize = 32;
 /// Runs that are stepped at once, as the peers were measured.
 const FIFTY: usize = 50;
 /// Events of a larger append: what a turn of many calls holds.
@@ -39,20 +39,20 @@ const EVENTS_AN_APPEND: usize = 16;
 const ALONE: usize = 200;
 
 /// Where the figures of a store go.
-pub(super) struct Names {
-    pub(super) raw: &'static str,
-    pub(super) many: &'static str,
-    pub(super) ratio: &'static str,
-    pub(super) alone_ms: &'static str,
-    pub(super) serial_ratio: &'static str,
-    pub(super) serial: &'static str,
-    pub(super) in_flight: &'static str,
-    pub(super) large: &'static str,
-    pub(super) fifty: &'static str,
-    pub(super) fifty_ratio: &'static str,
+pub(crate) struct Names {
+    pub(crate) raw: &'static str,
+    pub(crate) many: &'static str,
+    pub(crate) ratio: &'static str,
+    pub(crate) alone_ms: &'static str,
+    pub(crate) serial_ratio: &'static str,
+    pub(crate) serial: &'static str,
+    pub(crate) in_flight: &'static str,
+    pub(crate) large: &'static str,
+    pub(crate) fifty: &'static str,
+    pub(crate) fifty_ratio: &'static str,
 }
 
-pub(super) const SQLITE: Names = Names {
+pub(crate) const SQLITE: Names = Names {
     raw: "raw_commits_per_s_sqlite",
     many: "appends_per_s_sqlite",
     ratio: "append_ratio_sqlite",
@@ -65,7 +65,7 @@ pub(super) const SQLITE: Names = Names {
     fifty_ratio: "steps_50_runs_ratio",
 };
 
-pub(super) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: Names = Names {
     raw: "raw_commits_per_s_postgres",
     many: "appends_per_s_postgres",
     ratio: "append_ratio_postgres",
@@ -79,9 +79,9 @@ pub(super) const POSTGRES: Names = Names {
 };
 
 /// Measures `store` against `raw`.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     store: &Arc<dyn Store>,
-    raw: &mut Raw,
+    raw: &mut RawCommits,
     names: &Names,
     effort: Effort,
     report: &mut Report,
@@ -143,7 +143,7 @@ fn append_to(held: &Held, seq: Seq, events: Vec<NewEvent>, clock: &Clock) -> App
 }
 
 /// Appends `events`, made beforehand as the raw commits' row is: what is measured is the store.
-pub(super) async fn next(
+pub(crate) async fn next(
     store: &dyn Store,
     clock: &Clock,
     held: &mut Held,
@@ -174,7 +174,7 @@ async fn one_run(
     Ok(rate(count, started.elapsed()))
 }
 
-pub(super) fn results(count: usize) -> Vec<NewEvent> {
+pub(crate) fn results(count: usize) -> Vec<NewEvent> {
     (0..count).map(|n| stream::one_result(n as u32)).collect()
 }
 
@@ -194,7 +194,7 @@ async fn time_alone(
 }
 
 /// A writer for each run; appends per second of all.
-pub(super) async fn many_runs(
+pub(crate) async fn many_runs(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
     runs: &mut [Held],

@@ -17,12 +17,10 @@ use docket_coordinator::{
 };
 use tokio::task::JoinSet;
 
-use super::{
-    appends::{WRITERS, next, results},
-    backlog::{self, Held},
-    effort::Effort,
-    report::Report,
-    stats::Samples,
+use crate::{
+    groups::stores::appends::{WRITERS, next, results},
+    harness::backlog::{self, Held},
+    report::{Effort, Report, Samples},
 };
 
 /// Events of an append: enough that the log is begun anew several times.
@@ -67,7 +65,7 @@ impl Side {
 }
 
 /// Measures, in `folder`.
-pub(super) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
     let mut with = Side::new(folder, "with.db", Checkpoints::Beside, &clock).await?;
     let mut without = Side::new(folder, "without.db", Checkpoints::Never, &clock).await?;

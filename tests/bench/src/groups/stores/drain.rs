@@ -8,23 +8,18 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use docket_coordinator::{
-    clock::Clock,
-    decide::{Settling, settle},
-    store::{CommandBlobs, Decide, Store},
-};
-use docket_schema::{event::TypedEvent as _, ids::Turn};
+use docket_coordinator::{clock::Clock, store::Store};
+use docket_schema::ids::Turn;
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
-use super::{
-    backlog::{self, Hand, Held},
-    effort::Effort,
-    latency::ended,
-    raw::Raw,
-    report::Report,
-    stats::rate,
-    stream::empty_base,
+use crate::{
+    harness::{
+        backlog::{self, Hand, end_run, run_end},
+        raw_commits::RawCommits,
+        stream::empty_base,
+    },
+    report::{Effort, Report, rate},
 };
 
 /// Tasks of a bulk submit.
@@ -43,7 +38,7 @@ const A_SECOND: usize = 500;
 const SINGLE_WORKERS: usize = 32;
 
 /// What the figures are called.
-pub(super) struct Names {
+pub(crate) struct Names {
     submit_alone: &'static str,
     submit_ten: &'static str,
     submit_bulk: &'static str,
@@ -52,7 +47,7 @@ pub(super) struct Names {
 }
 
 /// At SQLite.
-pub(super) const SQLITE: Names = Names {
+pub(crate) const SQLITE: Names = Names {
     submit_alone: "submit_alone_per_s",
     submit_ten: "submit_ten_in_flight_per_s",
     submit_bulk: "submit_bulk_per_s",
@@ -61,7 +56,7 @@ pub(super) const SQLITE: Names = Names {
 };
 
 /// At PostgreSQL.
-pub(super) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: Names = Names {
     submit_alone: "submit_alone_per_s_postgres",
     submit_ten: "submit_ten_in_flight_per_s_postgres",
     submit_bulk: "submit_bulk_per_s_postgres",
@@ -70,7 +65,7 @@ pub(super) const POSTGRES: Names = Names {
 };
 
 /// Measures.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     store: &Arc<dyn Store>,
     names: &Names,
     effort: Effort,
@@ -108,9 +103,9 @@ pub(super) async fn measure(
 
 /// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
 /// since then cannot be cleaned up. It is held for `hold` at least, while tasks come and go.
-pub(super) async fn beside_a_held_snapshot(
+pub(crate) async fn beside_a_held_snapshot(
     store: &Arc<dyn Store>,
-    raw: &mut Raw,
+    raw: &mut RawCommits,
     hold: Duration,
     effort: Effort,
     report: &mut Report,
@@ -175,7 +170,8 @@ async fn drain(
                 let held = backlog::lease(&store, &clock, &mut hand, share).await?;
                 ensure!(held.len() == share as usize, "{} of {share} tasks were leased", held.len());
                 done += held.len();
-                try_join_all(held.into_iter().map(|held| finish(&store, &clock, held))).await?;
+                let ends = held.into_iter().map(|held| end_run(&store, &clock, held, run_end(Turn(0))));
+                try_join_all(ends).await?;
             }
         });
     }
@@ -194,16 +190,6 @@ fn take(left: &Mutex<usize>, batch: u32) -> u32 {
     let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
     *left -= share as usize;
     share
-}
-
-async fn finish(store: &Arc<dyn Store>, clock: &Clock, held: Held) -> anyhow::Result<()> {
-    let Held { task, run, epoch, seq } = held;
-    let settling =
-        Settling { run, seq, epoch, events: vec![ended().encode(Turn(0))], jitter: 0, again: None };
-    let now = clock.now();
-    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
-    store.command(task, decide, CommandBlobs::default(), now).await.context("a task cannot be finished")?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,25 +6,22 @@ use std::{sync::Arc, time::Instant};
 use anyhow::{Context as _, ensure};
 use docket_coordinator::{
     clock::Clock,
-    decide::{Settling, settle},
-    store::{Append, CommandBlobs, Condition, Decide, Store},
+    store::{Append, Condition, Store},
 };
 use docket_schema::{
-    event::TypedEvent as _,
     ids::{IncarnationId, StreamId, Turn},
     wire::TaskQuery,
 };
 use futures_util::future::try_join_all;
 
-use super::{
-    backlog::{self, Hand, Held},
-    effort::Effort,
-    latency::ended,
-    report::Report,
-    stats::Samples,
-    stream,
+use crate::{
+    harness::{
+        backlog::{self, Hand, Held},
+        stream,
+    },
+    output::note,
+    report::{Effort, Report, Samples},
 };
-use crate::display;
 
 /// Turns of a finished run: some hundred events.
 const TURNS: u32 = 24;
@@ -34,7 +31,7 @@ const AT_ONCE: usize = 500;
 const EVENTS_AN_APPEND: usize = 34;
 
 /// What the figures are called.
-pub(super) struct Names {
+pub(crate) struct Names {
     lease: &'static str,
     append: &'static str,
     list: &'static str,
@@ -42,7 +39,7 @@ pub(super) struct Names {
 }
 
 /// At SQLite.
-pub(super) const SQLITE: Names = Names {
+pub(crate) const SQLITE: Names = Names {
     lease: "finished_lease_ratio",
     append: "finished_append_ratio",
     list: "finished_ps_ratio",
@@ -50,7 +47,7 @@ pub(super) const SQLITE: Names = Names {
 };
 
 /// At PostgreSQL.
-pub(super) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: Names = Names {
     lease: "finished_lease_ratio_postgres",
     append: "finished_append_ratio_postgres",
     list: "finished_ps_ratio_postgres",
@@ -58,7 +55,7 @@ pub(super) const POSTGRES: Names = Names {
 };
 
 /// Fills `full` with `runs` finished runs, then measures both in turns.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     empty: &Arc<dyn Store>,
     full: &Arc<dyn Store>,
     runs: usize,
@@ -98,7 +95,7 @@ async fn fill(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyhow::Res
             try_join_all(held.into_iter().map(|held| live(store, clock, held))).await?.iter().sum::<usize>();
         done += count;
         if done % (20 * AT_ONCE) == 0 {
-            display::note(&format!("finished runs: {done} of {runs}"));
+            note(&format!("finished runs: {done} of {runs}"));
         }
     }
     Ok(events)
@@ -118,20 +115,7 @@ async fn live(store: &Arc<dyn Store>, clock: &Clock, mut held: Held) -> anyhow::
         };
         held.seq = store.append(appended).await.context("an append was refused")?.head.seq;
     }
-    let settling = Settling {
-        run: held.run,
-        seq: held.seq,
-        epoch: held.epoch,
-        events: vec![ended().encode(Turn(TURNS))],
-        jitter: 0,
-        again: None,
-    };
-    let now = clock.now();
-    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
-    store
-        .command(held.task, decide, CommandBlobs::default(), now)
-        .await
-        .context("a task cannot be finished")?;
+    backlog::end_run(store, clock, held, backlog::run_end(Turn(TURNS))).await?;
     Ok(events.len() + 1)
 }
 

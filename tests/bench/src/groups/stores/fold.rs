@@ -18,23 +18,22 @@ use docket_schema::{
     wire::PAGE_EVENTS_MAX,
 };
 
-use super::{
-    backlog::{self, Held},
-    effort::Effort,
-    proc,
-    report::Report,
-    stats::{Samples, rate},
-    stream,
+use crate::{
+    harness::{
+        backlog::{self, Held},
+        proc, stream,
+    },
+    report::{Effort, Report, Samples, rate},
 };
 
 /// Turns of the made-up run: some 10,000 events.
-pub(super) const TURNS: u32 = 2260;
+pub(crate) const TURNS: u32 = 2260;
 
 /// Verifications timed together: the kernel counts processor time in hundredths of a second.
 const VERIFIES: u32 = 5;
 
 /// Measures.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     store: &Arc<dyn Store>,
     effort: Effort,
     report: &mut Report,
@@ -78,7 +77,7 @@ async fn put_blobs(store: &Arc<dyn Store>, clock: &Clock, blobs: Vec<Vec<u8>>) -
     store.put_blobs(blobs, clock.now()).await.context("the store does not take the run's blobs")
 }
 
-pub(super) async fn write(
+pub(crate) async fn write(
     store: &Arc<dyn Store>,
     clock: &Clock,
     held: Held,
