@@ -32,8 +32,7 @@ Exit codes:
   4  refused: the state does not allow it, or the token is not good for it
   5  the coordinator or its database cannot be reached
   6  verification failed: the log, or what is derived from it, does not hold
-  7  another build is needed: this one lacks a version of the engine, an event or the database
-  8  `docket bench --strict`: a target was missed";
+  7  another build is needed: this one lacks a version of the engine, an event or the database";
 
 /// A backlog of coding tasks, worked by isolated agents, every step in a log that can be replayed.
 #[derive(Debug, Parser)]
@@ -161,8 +160,8 @@ pub(crate) enum Command {
     Doctor(crate::doctor::Args),
     /// Four tasks, two workers, two kills: see it work
     Demo(crate::demo::Args),
-    /// Measure this machine: appends, leases, turns, memory
-    Bench(crate::bench::Args),
+    /// Measure this machine for its size: appends, tasks, turns, memory
+    Bench(crate::bench::BenchArgs),
     /// One tool of the agent by itself
     Tool(crate::tool::Args),
     /// Manual pages, one for each command

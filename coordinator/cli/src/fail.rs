@@ -24,8 +24,6 @@ pub(crate) enum Exit {
     Verification,
     /// This build lacks the engine version, or an event's, that the log was written with.
     EngineMissing,
-    /// `docket bench --strict`: a target was missed.
-    TargetMissed,
     /// `docket sandbox`: the status of the command that was run, or what stands for its end.
     Status(u8),
 }
@@ -51,7 +49,6 @@ impl Exit {
             Self::Unreachable => 5,
             Self::Verification => 6,
             Self::EngineMissing => 7,
-            Self::TargetMissed => 8,
             Self::Status(status) => status,
         }
     }

@@ -163,12 +163,7 @@ fn refused(failure: Failure) -> PastError {
         Exit::Usage => ProblemCode::InvalidRequest,
         Exit::Refused => ProblemCode::WrongState,
         Exit::Unreachable => ProblemCode::Unavailable,
-        Exit::Ok
-        | Exit::Failed
-        | Exit::Verification
-        | Exit::EngineMissing
-        | Exit::TargetMissed
-        | Exit::Status(_) => {
+        Exit::Ok | Exit::Failed | Exit::Verification | Exit::EngineMissing | Exit::Status(_) => {
             tracing::warn!("a run's past cannot be shown: {}", failure.text(Chain::Shown));
             ProblemCode::Internal
         }

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Another run, or task, beside it: where they part, and what differs
     #[arg(long, value_name = "OTHER")]
     with: Option<String>,
-    /// Print the first screen as text and end: what `docket bench` measures
+    /// Print the first screen as text and end: what `docket-bench` measures
     #[arg(long, hide = true)]
     first_frame: bool,
 }

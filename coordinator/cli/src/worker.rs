@@ -1,11 +1,19 @@
 //! `docket worker`: a worker for a coordinator elsewhere, or for this home's.
 
-use docket_worker::{client::home_address, secret::Secret};
+use std::{ffi::OsString, path::PathBuf};
+
+use docket_sandbox::TOOL_HOMES;
+use docket_worker::{
+    bootstrap::SandboxChoice,
+    client::home_address,
+    process::{ChildHandle, ChildLog, ChildSpec, start_child},
+    secret::Secret,
+};
 
 use crate::{
     context::Context,
     display,
-    fail::{Exit, Failure, Outcome},
+    fail::{Exit, FailWith as _, Failure, Outcome},
     home::Ownership,
     logging,
     signals::Stop,
@@ -92,4 +100,63 @@ fn find_coordinator(cx: &Context) -> Outcome<FoundCoordinator> {
 fn no_coordinator() -> Failure {
     let message = "no coordinator serves this home; start `docket serve` or `docket up`, or set DOCKET_URL";
     Failure::new(Exit::Unreachable, message)
+}
+
+/// Starts a worker in the home as a process of its own, for the coordinator at `address`.
+pub(crate) async fn start_process(
+    cx: &Context,
+    address: &str,
+    name: &str,
+    slots: u32,
+) -> Outcome<ChildHandle> {
+    let failed = || "cannot start a worker".to_owned();
+    let program = std::env::current_exe().fail_with(Exit::Failed, failed)?;
+    let env = [
+        ("DOCKET_URL", address.to_owned()),
+        ("DOCKET_TOKEN", cx.home.token()?.expose().to_owned()),
+        ("DOCKET_HOME", cx.home.path().display().to_string()),
+        ("DOCKET_SANDBOX", sandbox_name(cx).to_owned()),
+    ];
+    let spec = ChildSpec {
+        program,
+        args: ["worker", "--slots", &slots.to_string(), "--name", name].map(OsString::from).to_vec(),
+        cwd: PathBuf::from("/"),
+        env: env.map(|(key, value)| (key.into(), value.into())).to_vec(),
+        inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"]
+            .into_iter()
+            .chain(TOOL_HOMES)
+            .map(OsString::from)
+            .collect(),
+        stdin_payload: Vec::new(),
+        log: ChildLog::Append(log_of(cx, name)),
+    };
+    start_child(spec).await.fail_with(Exit::Failed, failed)
+}
+
+/// The log of the worker's process of this name.
+pub(crate) fn log_of(cx: &Context, name: &str) -> PathBuf {
+    cx.home.path().join(format!("worker-{name}.log"))
+}
+
+fn sandbox_name(cx: &Context) -> &'static str {
+    match cx.config.sandbox {
+        SandboxChoice::Auto => "auto",
+        SandboxChoice::Bubblewrap => "bubblewrap",
+        SandboxChoice::Namespaces => "namespaces",
+        SandboxChoice::None => "none",
+    }
+}
+
+/// A run process of a worker's process, by the system's own list.
+pub(crate) fn run_process_of(worker: i32) -> Option<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{worker}/task")).ok()?;
+    let children =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let all: Vec<i32> = children
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    all.into_iter().find(|child| {
+        std::fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"run-process"))
+    })
 }

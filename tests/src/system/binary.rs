@@ -1,10 +1,10 @@
-//! The `docket` binary under test: built once per test process.
+//! The binaries under test: `docket`, and `docket-bench`, each built once per test process.
 //!
-//! Cargo tells a test where a binary is only within one package, and `docket` is another's. `cargo test --workspace` builds
-//! it all the same, for a test of its own package, and no slower for it; it is taken where no source is newer. Else it is
-//! built here, by the cargo that runs the test, with the profile and target folder of the test
+//! Cargo tells a test where a binary is only within one package, and these are others'. `cargo test --workspace` builds
+//! them all the same, for tests of their own packages, and no slower for it; such a one is taken where no source is newer.
+//! Else it is built here, by the cargo that runs the test, with the profile and target folder of the test
 //! itself, which are read off the test's own path (`TARGET/PROFILE/deps/it-HASH`). A lock file
-//! keeps test processes that start together from building together. `DOCKET_BIN` names a binary to
+//! keeps test processes that start together from building together. `DOCKET_BIN` names a `docket` to
 //! take instead.
 
 use std::{
@@ -16,7 +16,10 @@ use std::{
 
 use super::process::{Tool, blocking};
 
-/// Path of the binary; the first call builds it.
+/// What `docket` is made of.
+const DOCKET_SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "schema", "worker", "coordinator"];
+
+/// Path of `docket`; the first call builds it.
 ///
 /// # Panics
 /// It cannot be built: cargo's own words are in the message.
@@ -24,11 +27,20 @@ pub fn docket() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("DOCKET_BIN") {
         Some(path) => PathBuf::from(path),
-        None => build(),
+        None => build("docket", &DOCKET_SOURCES),
     })
 }
 
-fn build() -> PathBuf {
+/// Path of `docket-bench`; the first call builds it.
+///
+/// # Panics
+/// It cannot be built: cargo's own words are in the message.
+pub(super) fn docket_bench() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build("docket-bench", &[&DOCKET_SOURCES[..], &["tests/bench"]].concat()))
+}
+
+fn build(name: &str, sources: &[&str]) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     let profile_folder = own.parent().and_then(Path::parent).expect("TARGET/PROFILE/deps/TEST");
     let target = profile_folder.parent().expect("TARGET/PROFILE");
@@ -40,17 +52,17 @@ fn build() -> PathBuf {
     let lock = File::create(target.join("docket-under-test.lock")).expect("the target folder can be written");
     lock.lock().expect("a lock on a local file");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root");
-    let built = profile_folder.join("docket");
-    if changed_at(&built).is_some_and(|at| newest_source(root).is_some_and(|source| source < at)) {
+    let built = profile_folder.join(name);
+    if changed_at(&built).is_some_and(|at| newest_source(root, sources).is_some_and(|source| source < at)) {
         return built;
     }
-    let args = ["build", "--quiet", "--workspace", "--bin", "docket", "--profile", profile];
+    let args = ["build", "--quiet", "--workspace", "--bin", name, "--profile", profile];
     let done = blocking(
         Tool::Cargo,
         root,
         args.iter().map(AsRef::as_ref).chain(["--target-dir".as_ref(), target.as_os_str()]),
     );
-    assert!(done.success(), "docket cannot be built:\n{}", done.stderr);
+    assert!(done.success(), "{name} cannot be built:\n{}", done.stderr);
     built
 }
 
@@ -59,9 +71,8 @@ fn changed_at(path: &Path) -> Option<SystemTime> {
 }
 
 /// When the newest of all that the binary is made of was changed; none where that cannot be told.
-fn newest_source(root: &Path) -> Option<SystemTime> {
-    let mut left: Vec<PathBuf> =
-        ["Cargo.toml", "Cargo.lock", "schema", "worker", "coordinator"].map(|name| root.join(name)).into();
+fn newest_source(root: &Path, sources: &[&str]) -> Option<SystemTime> {
+    let mut left: Vec<PathBuf> = sources.iter().map(|name| root.join(name)).collect();
     let mut newest = None;
     while let Some(path) = left.pop() {
         if path.is_dir() {

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    binary::docket,
+    binary::{docket, docket_bench},
     procfs::{Signal, children_of, send},
     wait::LONG,
 };
@@ -33,6 +33,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 pub enum Tool {
     /// The binary under test.
     Docket,
+    /// The developers' bench of it.
+    DocketBench,
     /// The cargo that runs the test.
     Cargo,
     /// git, to make sample repositories.
@@ -61,6 +63,7 @@ impl Tool {
     fn path(self) -> OsString {
         match self {
             Self::Docket => docket().into(),
+            Self::DocketBench => docket_bench().into(),
             Self::Cargo => std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
             Self::Git => "git".into(),
             Self::SystemdAnalyze => "systemd-analyze".into(),
@@ -79,7 +82,7 @@ impl Tool {
     fn is_kept_from(self, name: &str) -> bool {
         match self {
             // What the caller's machine is set to must not decide a test.
-            Self::Docket | Self::Enter => {
+            Self::Docket | Self::DocketBench | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
             }

@@ -1,14 +1,15 @@
-//! `docket bench` as a program: every group measures every figure that it owns, a figure that is missing fails the command
-//! by its name, and nothing is left behind. Figures are checked for being there and possible, and never for being good.
+//! `docket bench` and `docket-bench` as programs: every figure that they declare is measured, a figure that is missing fails
+//! the program by its name, and nothing is left behind. Figures are checked for being there and possible, and never for
+//! being good.
 
 use std::{collections::BTreeSet, ffi::OsStr, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
     pg_cluster::Cluster,
-    system::{Finished, Tool, is_installed, room, run, run_fed_within},
+    system::{Finished, Tool, docket, is_installed, room, run, run_fed_within},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Groups of stores and of the coordinator.
 const OF_STORES: [&str; 8] =
@@ -21,10 +22,29 @@ const OF_PARTS: [&str; 4] = ["snapshots", "edit", "engine", "search"];
 const OF_POSTGRES: [&str; 5] =
     ["postgres", "drain-postgres", "finished-postgres", "overview-postgres", "followers-postgres"];
 
-/// Beyond the bench's own limit of a group, which names what it was at.
-const GROUP_TIME_MAX: Duration = Duration::from_secs(200);
+/// What a user sizes a machine with. The last one needs a PostgreSQL server.
+const OF_USERS: [&str; 15] = [
+    "raw_commits_per_s",
+    "appends_per_s",
+    "append_ratio",
+    "submit_tasks_per_s",
+    "drain_tasks_per_s",
+    "submit_to_run_ms_p50",
+    "drain_isolated_tasks_per_s",
+    "turn_overhead_ms_p50",
+    "rss_run_mb",
+    "rss_supervisor_mb",
+    "spawn_sandboxed_ms_p50",
+    "sandbox_overhead_ms_p50",
+    "materialize_ms",
+    "snapshot_ms_p50",
+    "appends_per_s_postgres",
+];
 
-/// A figure as `docket bench --list` declares it.
+/// Beyond the programs' own limits of a group or a part, which name what they were at.
+const TIME_MAX: Duration = Duration::from_secs(300);
+
+/// A figure as `docket-bench --list` declares it.
 struct Declared {
     group: String,
     figure: String,
@@ -32,8 +52,7 @@ struct Declared {
 }
 
 async fn declared(home: &Path) -> Result<Vec<Declared>> {
-    let env = [("DOCKET_HOME", OsStr::new(home))];
-    let listed = run(Tool::Docket, home, &env, &["bench", "--list", "--json"]).await?.ok()?;
+    let listed = run(Tool::DocketBench, home, &[], &["--list", "--json"]).await?.ok()?;
     let rows = listed.lines().map(|line| {
         let row: Value = serde_json::from_str(line)?;
         let text = |key: &str| row[key].as_str().map(str::to_owned).with_context(|| line.to_owned());
@@ -43,14 +62,41 @@ async fn declared(home: &Path) -> Result<Vec<Declared>> {
     rows.collect()
 }
 
-async fn bench(home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
+/// Runs one of the two in a folder of its own, which it must leave empty.
+async fn measured(tool: Tool, home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
     let stores = tempfile::tempdir()?;
     let folder = stores.path().to_string_lossy().into_owned();
-    let args = [&["bench", "--json", "--store-dir", &folder], args].concat();
+    let args = [args, &["--store-dir", &folder]].concat();
     let env = [&[("DOCKET_HOME", OsStr::new(home))], env].concat();
-    let done = run_fed_within(GROUP_TIME_MAX, Tool::Docket, home, (&env, &args), b"").await?;
+    let done = run_fed_within(TIME_MAX, tool, home, (&env, &args), b"").await?;
     ensure!(std::fs::read_dir(stores.path())?.next().is_none(), "something is left: {}", done.stderr);
     Ok(done)
+}
+
+async fn bench(home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
+    let docket = docket().to_string_lossy();
+    let args = [&["--json", "--docket", &docket], args].concat();
+    measured(Tool::DocketBench, home, env, &args).await
+}
+
+/// Runs the command that users have. It must end with `code`, and have measured the figures of `sizes` and no other.
+async fn sizes_are_measured(args: &[&str], code: i32, sizes: &[&str]) -> Result<(Value, String)> {
+    let home = tempfile::tempdir()?;
+    let args = [&["bench", "--json", "--quick"], args].concat();
+    let done = measured(Tool::Docket, home.path(), &[], &args).await?;
+    ensure!(done.code() == Some(code), "{:?}: {}", done.code(), done.stderr);
+    let said: Value = serde_json::from_str(&done.stdout)?;
+    for figure in OF_USERS {
+        let (value, is_expected) = (said[figure].as_f64(), sizes.contains(&figure));
+        ensure!(value.is_some_and(|value| value > 0.0) == is_expected, "{figure} is {value:?}: {said}");
+        ensure!(said[format!("{figure}_reason")].is_string() != is_expected, "{figure}: {said}");
+    }
+    let about = ["version", "debug_build", "quick", "cpus", "took_s", "figures_missing"];
+    for name in said.as_object().context("an object")?.keys() {
+        let figure = name.strip_suffix("_reason").unwrap_or(name);
+        ensure!(OF_USERS.contains(&figure) || about.contains(&figure), "no test knows {name}: {said}");
+    }
+    Ok((said, done.stderr))
 }
 
 /// Measures each group with the least effort, and checks each figure that it owns.
@@ -74,6 +120,32 @@ async fn each_measures_what_it_owns(groups: &[&str], server: Option<&str>) -> Re
         let of_others = declared.iter().find(|one| one.group != *group).context("another group")?;
         ensure!(said[of_others.figure.as_str()].is_null(), "it was not measured: {said}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_get_every_figure_to_size_a_machine_with() -> Result<()> {
+    let _room = room().await;
+    let (said, _) = sizes_are_measured(&[], 0, &OF_USERS[..OF_USERS.len() - 1]).await?;
+    ensure!(said["figures_missing"] == json!([]), "without a server nothing is missing: {said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_get_every_figure_of_a_postgres_server() -> Result<()> {
+    let _room = room().await;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    sizes_are_measured(&["--postgres", cluster.url()], 0, &OF_USERS).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_figure_that_is_missing_fails_the_command_by_its_name() -> Result<()> {
+    let _room = room().await;
+    // Nobody listens there.
+    let server = ["--postgres", "postgres://docket@127.0.0.1:1/docket"];
+    let (said, stderr) = sizes_are_measured(&server, 1, &OF_USERS[..OF_USERS.len() - 1]).await?;
+    ensure!(said["figures_missing"] == json!(["appends_per_s_postgres"]), "{said}");
+    ensure!(stderr.contains("figure appends_per_s_postgres was not measured"), "{stderr}");
     Ok(())
 }
 

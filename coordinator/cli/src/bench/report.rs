@@ -1,174 +1,159 @@
-//! What was measured: values by name, reasons for what is missing, as a table or as one flat object.
+//! The declared figures with what they mean, and the values they got.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{future::Future, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{
-    figures::{FIGURES, Figure, Target},
-    group::Group,
-    stats::Samples,
-};
+use crate::display;
 
-/// Why a figure is missing, where nothing else was said.
-const NOT_REACHED: &str = "its group did not get that far";
+/// A part that takes longer than this hangs: the rest is still worth having.
+const PART_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Values and reasons.
+/// What is measured in one go: its name, its figures and their meaning. Where it breaks off, they are missing.
+pub(super) struct Part(&'static str, &'static [(&'static str, &'static str)]);
+
+pub(super) const STORE: Part = Part(
+    "store",
+    &[
+        ("raw_commits_per_s", "4 KiB written and fsynced, one after the other: the disk without docket"),
+        ("appends_per_s", "durable appends of 32 runs at once"),
+        ("append_ratio", "the same over raw commits"),
+        ("submit_tasks_per_s", "tasks submitted, 1,000 a request, at the store"),
+        ("drain_tasks_per_s", "tasks leased and completed without a run process, at the store"),
+    ],
+);
+pub(super) const POSTGRES: Part =
+    Part("PostgreSQL", &[("appends_per_s_postgres", "durable appends of 32 runs at once, on PostgreSQL")]);
+pub(super) const RUNS: Part = Part(
+    "runs",
+    &[
+        ("submit_to_run_ms_p50", "submit to the first event of the run process, on an idle queue"),
+        ("drain_isolated_tasks_per_s", "tasks of two turns, a run process each, two slots a processor"),
+        (TURN_OVERHEAD, "a turn with a file tool, where the model answers at once"),
+        (RUN_MEMORY, "resident memory of a run process after 20 turns"),
+        ("rss_supervisor_mb", "resident memory of the worker that supervises it"),
+    ],
+);
+pub(super) const SANDBOX: Part = Part(
+    "sandbox",
+    &[
+        ("spawn_sandboxed_ms_p50", "start and end of a command in the sandbox"),
+        ("sandbox_overhead_ms_p50", "the same, less what it takes without the sandbox"),
+    ],
+);
+pub(super) const FILES: Part = Part(
+    "files",
+    &[
+        ("materialize_ms", "a workspace made of a repository of 4,000 files"),
+        ("snapshot_ms_p50", "its snapshot after a command that changed one file"),
+    ],
+);
+pub(super) const TURN_OVERHEAD: &str = "turn_overhead_ms_p50";
+pub(super) const RUN_MEMORY: &str = "rss_run_mb";
+
+/// Figures by name.
+pub(super) type Values = Vec<(&'static str, f64)>;
+
+/// All figures that were to be measured, in the order in which they are shown.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    values: BTreeMap<&'static str, f64>,
-    reasons: BTreeMap<&'static str, String>,
-    /// Figures that a measured group owes and that are missing or cannot be true.
-    owed: Vec<&'static str>,
-    failed: bool,
+pub(super) struct Report(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    meaning: &'static str,
+    /// The value, or why there is none.
+    value: Result<f64, String>,
+    /// Whether it was left out, and so is not missing.
+    is_left_out: bool,
 }
 
 impl Report {
-    /// Sets a figure. A value that is no number counts as missing.
-    pub(super) fn set(&mut self, name: &'static str, value: f64) {
-        debug_assert!(FIGURES.iter().any(|figure| figure.name == name), "{name} is no figure");
-        if value.is_finite() {
-            self.values.insert(name, value);
-        } else {
-            self.reasons.insert(name, "too few samples".to_owned());
-        }
+    /// Measures a part.
+    pub(super) async fn measure(
+        &mut self,
+        part: Part,
+        measure: impl Future<Output = anyhow::Result<Values>>,
+    ) {
+        display::note(&format!("measuring: {}", part.0));
+        let measured = match tokio::time::timeout(PART_TIMEOUT, Box::pin(measure)).await {
+            Ok(Ok(values)) => Ok(values),
+            Ok(Err(error)) => Err(display::in_one_line(&format!("{error:#}"))),
+            Err(_) => Err(format!("it was not done after {} s", PART_TIMEOUT.as_secs())),
+        };
+        self.add(&part, &measured);
     }
 
-    /// Sets a figure to a percentile of samples.
-    pub(super) fn set_percentile(&mut self, name: &'static str, samples: &Samples, percent: u32) {
-        self.set(name, samples.percentile(percent).unwrap_or(f64::NAN));
+    /// Takes the values of a part, or why it broke off.
+    fn add(&mut self, part: &Part, measured: &Result<Values, String>) {
+        self.0.extend(part.1.iter().map(|(name, meaning)| {
+            let value = measured.as_ref().map_err(String::clone).and_then(|values| {
+                let found =
+                    values.iter().find(|(found, value)| found == name && value.is_finite() && *value > 0.0);
+                found.map(|(_, value)| *value).ok_or_else(|| "its measurement gave no value".to_owned())
+            });
+            Row { name, meaning, value, is_left_out: false }
+        }));
     }
 
-    /// Says why one figure is missing.
-    pub(super) fn lacks(&mut self, name: &'static str, reason: impl Into<String>) {
-        self.reasons.insert(name, reason.into());
+    /// Leaves a part out.
+    pub(super) fn leave_out(&mut self, part: Part, reason: &str) {
+        let row = |(name, meaning): &(&'static str, &'static str)| Row {
+            name,
+            meaning,
+            value: Err(reason.to_owned()),
+            is_left_out: true,
+        };
+        self.0.extend(part.1.iter().map(row));
     }
 
-    /// Says why the figures of a group that have no value are missing.
-    pub(super) fn lacks_rest_of(&mut self, group: Group, reason: &str) {
-        for figure in FIGURES.iter().filter(|figure| figure.group == group) {
-            if !self.values.contains_key(figure.name) {
-                self.reasons.entry(figure.name).or_insert_with(|| reason.to_owned());
-            }
-        }
+    /// A measured value.
+    pub(super) fn value(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|row| row.name == name)?.value.as_ref().ok().copied()
     }
 
-    /// A group broke off: its missing figures have this reason, and the command fails.
-    pub(super) fn broke(&mut self, group: Group, reason: &str) {
-        self.failed = true;
-        self.lacks_rest_of(group, reason);
-    }
-
-    /// Looks whether a group that was measured gave all of its figures; one line for each that it did not, and the
-    /// command fails.
-    pub(super) fn check(&mut self, group: Group) -> Vec<String> {
-        let mut faults = Vec::new();
-        for figure in FIGURES.iter().filter(|figure| figure.group == group) {
-            let name = figure.name;
-            let fault = match self.values.get(name) {
-                None => format!("figure {name} was not measured: {}", self.reason(name)),
-                Some(value) if !figure.least.allows(*value) => {
-                    format!("figure {name} is {value}, which no measurement gives")
-                }
-                Some(_) => continue,
-            };
-            faults.push(fault);
-            self.owed.push(name);
-        }
-        self.failed |= !faults.is_empty();
-        faults
-    }
-
-    /// Whether a group broke off, or owes a figure.
-    pub(super) const fn failed(&self) -> bool {
-        self.failed
-    }
-
-    fn reason(&self, name: &str) -> &str {
-        self.reasons.get(name).map_or(NOT_REACHED, String::as_str)
-    }
-
-    /// The figures that miss their target.
-    pub(super) fn missed(&self) -> Vec<&'static str> {
-        let missed = FIGURES.iter().filter(|figure| {
-            self.values.get(figure.name).is_some_and(|value| figure.target.is_met(*value) == Some(false))
-        });
-        missed.map(|figure| figure.name).collect()
+    /// The figures that are missing, each with the reason.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let missing = self.0.iter().filter(|row| !row.is_left_out);
+        missing.filter_map(|row| Some((row.name, row.value.as_ref().err()?.as_str())))
     }
 
     /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
-    pub(super) fn json(&self, about: Map<String, Value>) -> Value {
-        let mut all = about;
-        for Figure { name, .. } in FIGURES {
-            match self.values.get(name) {
-                Some(value) => {
-                    all.insert(name.to_owned(), json!(rounded(*value)));
-                }
-                None => {
-                    all.insert(name.to_owned(), Value::Null);
-                    all.insert(format!("{name}_reason"), json!(self.reason(name)));
+    pub(super) fn json(&self, mut all: Value) -> Value {
+        for Row { name, value, .. } in &self.0 {
+            match value {
+                Ok(value) => all[name] = json!((value * 1000.0).round() / 1000.0),
+                Err(reason) => {
+                    all[name] = Value::Null;
+                    all[format!("{name}_reason")] = json!(reason);
                 }
             }
         }
-        all.insert("targets_missed".to_owned(), json!(self.missed()));
-        all.insert("figures_owed".to_owned(), json!(self.owed));
-        Value::Object(all)
+        all["figures_missing"] = self.missing().map(|(name, _)| name).collect();
+        all
     }
 
-    /// A table for people, without what nobody asked for.
+    /// A line for each figure.
     pub(super) fn table(&self) -> String {
-        let width = FIGURES.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
-        let mut out =
-            format!("{:width$}  {:>12}  {:>11}  {:7}  what\n", "figure", "value", "target", "verdict");
-        for Figure { name, target, what, .. } in FIGURES {
-            if !self.values.contains_key(name) && self.reason(name) == LEFT_OUT {
-                continue;
-            }
-            let bound = match target {
-                Target::None => "–".to_owned(),
-                Target::AtLeast(bound) => format!("≥ {}", shown(bound)),
-                Target::AtMost(bound) => format!("≤ {}", shown(bound)),
-            };
-            let (value, verdict, what) = match self.values.get(name) {
-                Some(value) => {
-                    let verdict = match target.is_met(*value) {
-                        None => "",
-                        Some(true) => "met",
-                        Some(false) => "MISSED",
-                    };
-                    (shown(*value), verdict, what.to_owned())
-                }
-                None => ("–".to_owned(), "", format!("{what} (not measured: {})", self.reason(name))),
-            };
-            let _ = writeln!(out, "{name:width$}  {value:>12}  {bound:>11}  {verdict:7}  {what}");
-        }
-        out
+        let width = self.0.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        let lines = self.0.iter().map(|Row { name, meaning, value, .. }| match value {
+            Ok(value) if *value < 100.0 => format!("{name:width$}  {value:>8.2}  {meaning}"),
+            Ok(value) => format!("{name:width$}  {value:>8.0}  {meaning}"),
+            Err(reason) => format!("{name:width$}  {:>8}  {meaning} (not measured: {reason})", "-"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Why a figure was not measured that nobody asked for.
-pub(super) const LEFT_OUT: &str = "left out by --only";
-
-/// Three digits after the point are more than any of these is good for.
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+/// The middle one of samples; none of them gives no figure.
+pub(super) fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A number as a person reads it: digits that matter, thousands apart.
-fn shown(value: f64) -> String {
-    if value.abs() < 100.0 {
-        let text = format!("{value:.2}");
-        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
-    }
-    let digits = format!("{value:.0}");
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+/// How often something happened in a time.
+pub(super) fn per_second(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(1e-9)
 }
 
 #[cfg(test)]
@@ -176,84 +161,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_shown_with_the_digits_that_matter() {
-        let cases = [
-            (0.5, "0.5"),
-            (4.0, "4"),
-            (12.345, "12.35"),
-            (999.6, "1,000"),
-            (1234567.0, "1,234,567"),
-            (250.0, "250"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(shown(value), text);
+    fn a_figure_without_a_possible_value_is_missing_by_its_name() {
+        for value in [None, Some(0.0), Some(-1.0), Some(f64::NAN)] {
+            let mut report = Report::default();
+            let snapshot = value.map(|value| ("snapshot_ms_p50", value));
+            let values = [("materialize_ms", 7.0)].into_iter().chain(snapshot).collect();
+            report.add(&FILES, &Ok(values));
+            let missing: Vec<_> = report.missing().map(|(name, _)| name).collect();
+            assert_eq!(missing, ["snapshot_ms_p50"]);
+            let json = report.json(json!({}));
+            assert_eq!((&json["materialize_ms"], &json["snapshot_ms_p50"]), (&json!(7.0), &Value::Null));
+            assert_eq!(json["figures_missing"], json!(["snapshot_ms_p50"]));
         }
     }
 
     #[test]
-    fn a_table_tells_what_could_not_be_measured_and_not_what_nobody_asked_for() {
+    fn a_part_that_broke_off_is_missing_and_one_that_was_left_out_is_not() {
         let mut report = Report::default();
-        report.set("cold_start_ms", 120.0);
-        report.lacks_rest_of(Group::Postgres, "no server");
-        report.lacks_rest_of(Group::Fold, LEFT_OUT);
-        let table = report.table();
-        assert!(table.contains("cold_start_ms") && table.contains("(not measured: no server)"), "{table}");
-        let of_fold = FIGURES.iter().filter(|figure| figure.group == Group::Fold);
-        assert!(of_fold.clone().count() > 0);
-        of_fold.for_each(|figure| assert!(!table.contains(&format!("\n{} ", figure.name)), "{table}"));
-    }
-
-    #[test]
-    fn a_measured_group_owes_all_of_its_figures() {
-        let mut report = Report::default();
-        let of_edit = || FIGURES.iter().filter(|figure| figure.group == Group::Edit);
-        for figure in of_edit() {
-            report.set(figure.name, 1.0);
-        }
-        assert!(report.check(Group::Edit).is_empty() && !report.failed());
-        assert!(of_edit().count() > 1, "each of them is left out in turn below");
-        for left_out in of_edit() {
-            for value in [None, Some(f64::NAN), Some(0.0), Some(-1.0)] {
-                let mut report = Report::default();
-                of_edit()
-                    .filter(|figure| figure.name != left_out.name)
-                    .for_each(|one| report.set(one.name, 1.0));
-                value.into_iter().for_each(|value| report.set(left_out.name, value));
-                let faults = report.check(Group::Edit);
-                assert!(faults.len() == 1 && faults[0].contains(left_out.name), "{faults:?}");
-                assert!(report.failed());
-                assert_eq!(report.json(Map::new())["figures_owed"], json!([left_out.name]));
-            }
-        }
-    }
-
-    #[test]
-    fn a_figure_that_may_be_nothing_is_not_owed_where_it_is() {
-        let mut report = Report::default();
-        report.set("submit_to_start_ms_p50", 0.0);
-        let faults = report.check(Group::Latency);
-        assert!(!faults.iter().any(|fault| fault.contains("submit_to_start_ms_p50 ")), "{faults:?}");
-        assert!(faults.iter().any(|fault| fault.contains("submit_to_start_ms_p99 ")), "{faults:?}");
-    }
-
-    #[test]
-    fn what_is_missing_is_null_with_a_reason_and_never_zero() {
-        let mut report = Report::default();
-        report.set("cold_start_ms", 120.0);
-        report.set("run_30_turns_ms", f64::NAN);
-        report.lacks_rest_of(Group::Postgres, "no server");
-        let json = report.json(Map::new());
-        assert_eq!(json["cold_start_ms"], json!(120.0));
-        assert_eq!(json["targets_missed"], json!(["cold_start_ms"]));
-        assert_eq!(json["run_30_turns_ms"], Value::Null);
-        assert_eq!(json["run_30_turns_ms_reason"], json!("too few samples"));
-        assert_eq!(json["append_ratio_postgres"], Value::Null);
-        assert_eq!(json["append_ratio_postgres_reason"], json!("no server"));
-        assert_eq!(json["fold_events_per_s_reason"], json!(NOT_REACHED));
-        let values = json.as_object().expect("an object").values();
-        assert!(values.into_iter().all(|value| !value.is_object()), "the object is flat");
-        assert!(
-            report.table().lines().any(|line| line.starts_with("cold_start_ms") && line.contains("MISSED"))
-        );
+        report.add(&SANDBOX, &Err("no namespaces".to_owned()));
+        report.leave_out(POSTGRES, "no server");
+        let missing: Vec<_> = report.missing().collect();
+        assert_eq!(missing, SANDBOX.1.iter().map(|(name, _)| (*name, "no namespaces")).collect::<Vec<_>>());
+        assert_eq!(report.json(json!({}))["appends_per_s_postgres_reason"], "no server");
+        assert!(report.table().contains("(not measured: no server)"));
     }
 }

@@ -300,8 +300,15 @@ mod tests {
         server::{self, ServerConfig},
         store::{Store, sqlite},
     };
-    use docket_schema::{ids::IncarnationId, run::EngineRef, wire::LeaseRequest};
+    use docket_schema::{
+        content::BlobRef,
+        ids::IncarnationId,
+        run::EngineRef,
+        snapshot::Manifest,
+        wire::{LeaseRequest, SubmitRequest},
+    };
     use docket_worker::secret::Secret;
+    use serde_json::json;
 
     use super::*;
 
@@ -333,7 +340,7 @@ mod tests {
             let clock = std::sync::Arc::new(Clock::new());
             let running = server::start(std::sync::Arc::clone(&store), config, clock).await.expect("serves");
             let client = Client::new(&running.url(), Secret::new(TOKEN).expect("a token")).expect("a client");
-            let task = crate::bench::put_task(&store).await.expect("submits");
+            let task = submit(&client).await;
             let request = LeaseRequest {
                 labels: docket_schema::task::Labels::default(),
                 layers: Vec::new(),
@@ -370,6 +377,17 @@ mod tests {
             self.running.shutdown().await;
             self.store.close().await;
         }
+    }
+
+    /// A task that no worker takes by itself.
+    async fn submit(client: &Client) -> TaskId {
+        let bytes = Manifest::default().encode();
+        let base = json!({ "manifest": BlobRef::of(&bytes), "tree": Manifest::default().tree_hash() });
+        client.put_blob(BlobRef::of(&bytes), bytes.into()).await.expect("stores");
+        let model = json!({ "provider": "scripted", "name": "none" });
+        let task = json!({ "title": "A task", "text": "Nothing is asked.", "base": base, "model": model });
+        let tasks = vec![serde_json::from_value(task).expect("a task")];
+        client.submit(&SubmitRequest { tasks, ids: None }).await.expect("submits").tasks[0].id
     }
 
     fn claims(name: &str) -> Claims {

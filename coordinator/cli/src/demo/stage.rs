@@ -1,11 +1,7 @@
 //! The demo's stage: repositories of the sample projects, their tasks in the queue, two workers.
 
 use crate::blobs;
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use docket_sandbox::TOOL_HOMES;
 use docket_schema::{
@@ -18,6 +14,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
+    process::ChildHandle,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
     workspace::{BlobSink as _, Source},
 };
@@ -32,7 +29,7 @@ use crate::{
     fail::{Exit, Failure, Outcome},
     fixture,
     projects::{self, Project, SampleTask},
-    supervise,
+    supervise, worker,
 };
 
 /// A task of the demo in the queue.
@@ -137,30 +134,9 @@ pub(super) struct Workers {
 impl Workers {
     /// Starts them, one run at a time each.
     pub(super) async fn start(cx: &Context, address: &str) -> Outcome<Self> {
-        let program = staging(std::env::current_exe(), "find its own program")?;
-        let token = cx.home.token()?;
         let mut running = Vec::new();
         for name in ["one", "two"] {
-            let env = [
-                ("DOCKET_URL", address.to_owned()),
-                ("DOCKET_TOKEN", token.expose().to_owned()),
-                ("DOCKET_HOME", cx.home.path().display().to_string()),
-                ("DOCKET_SANDBOX", sandbox_name(cx).to_owned()),
-            ];
-            let spec = ChildSpec {
-                program: program.clone(),
-                args: ["worker", "--slots", "1", "--name", name].map(OsString::from).to_vec(),
-                cwd: PathBuf::from("/"),
-                env: env.map(|(key, value)| (key.into(), value.into())).to_vec(),
-                inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"]
-                    .into_iter()
-                    .chain(TOOL_HOMES)
-                    .map(OsString::from)
-                    .collect(),
-                stdin_payload: Vec::new(),
-                log: ChildLog::Append(cx.home.path().join(format!("worker-{name}.log"))),
-            };
-            let child = staging(start_child(spec).await, "start a worker")?;
+            let child = worker::start_process(cx, address, name, 1).await?;
             say(cx, &format!("worker {name} is process {}", child.pid()));
             running.push((name.to_owned(), child));
         }
@@ -170,7 +146,7 @@ impl Workers {
     /// Kills a worker's only run process; its id.
     pub(super) fn kill_run_of(&self, name: &str) -> Option<i32> {
         let (_, worker) = self.running.iter().find(|(worker, _)| worker == name)?;
-        let run = child_of(worker.pid())?;
+        let run = worker::run_process_of(worker.pid())?;
         kill(Pid::from_raw(run), Signal::SIGKILL).ok().map(|()| run)
     }
 
@@ -187,30 +163,6 @@ impl Workers {
             drop(worker.terminate(grace).await);
         }
     }
-}
-
-fn sandbox_name(cx: &Context) -> &'static str {
-    use docket_worker::bootstrap::SandboxChoice;
-    match cx.config.sandbox {
-        SandboxChoice::Auto => "auto",
-        SandboxChoice::Bubblewrap => "bubblewrap",
-        SandboxChoice::Namespaces => "namespaces",
-        SandboxChoice::None => "none",
-    }
-}
-
-/// The child of a process that is a run process, by the system's own list.
-fn child_of(pid: i32) -> Option<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let children =
-        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let all: Vec<i32> = children
-        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    all.into_iter().find(|child| {
-        std::fs::read(format!("/proc/{child}/cmdline"))
-            .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"run-process"))
-    })
 }
 
 /// The name of the worker with this incarnation.

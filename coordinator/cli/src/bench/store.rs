@@ -1,0 +1,241 @@
+//! What a store does with this machine's disk: appends beside raw commits, and tasks that come and go without a run.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::{
+    clock::{self, Clock},
+    decide::{Settling, settle},
+    store::{
+        Append, CommandBlobs, Condition, Decide, Granted, NewBlob, NewTask, Store,
+        postgres::{self, ScratchSchema},
+        sqlite,
+    },
+};
+use docket_schema::{
+    content::BlobRef,
+    event::{NewEvent, TypedEvent as _},
+    ids::{RunId, StreamId, TaskId, Turn},
+    message::CallId,
+    run::{RunEnded, RunEvent, RunOutcome, ToolFinished, ToolStatus},
+    snapshot::{Base, Manifest},
+    task::TaskSpec,
+    tool::ToolFacts,
+    wire::LeaseRequest,
+};
+use futures_util::future::{try_join, try_join_all};
+use serde_json::json;
+
+use super::{
+    command::Effort,
+    report::{Values, median, per_second},
+};
+
+/// Runs that append at once.
+const WRITERS: u32 = 32;
+/// Tasks of a submit.
+const SUBMITTED: usize = 1000;
+/// Tasks of a lease.
+const LEASED: u32 = 500;
+/// Leases outlast the measurement: nothing renews them.
+const LEASE_MS: u64 = 600_000;
+/// Bytes of a raw commit.
+const PAGE_BYTES: usize = 4096;
+
+/// Measures the SQLite store in `folder`.
+pub(super) async fn measure_sqlite(folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+    let raw = File::create(folder.join("raw")).context("the file for raw commits cannot be made")?;
+    let store = BenchStore::new(sqlite::open(&folder.join("docket.db")).await?).await?;
+    let mut runs = store.lease_new(WRITERS).await?;
+    let (mut raws, mut appends, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..effort.rounds {
+        let before = raw_commits(&raw, effort.slice)?;
+        let appended = store.append_to(&mut runs, effort.slice).await?;
+        let base = f64::midpoint(before, raw_commits(&raw, effort.slice)?);
+        raws.push(base);
+        appends.push(appended);
+        ratios.push(appended / base);
+    }
+    let (count, started) = (effort.submits * SUBMITTED, Instant::now());
+    for _ in 0..effort.submits {
+        store.submit(SUBMITTED).await?;
+    }
+    let submitted = per_second(count, started.elapsed());
+    let started = Instant::now();
+    let (one, two) = try_join(store.drain(), store.drain()).await?;
+    ensure!(one + two == count, "{} of {count} tasks were completed", one + two);
+    let drained = per_second(count, started.elapsed());
+    store.store.close().await;
+    Ok(vec![
+        ("raw_commits_per_s", median(raws)),
+        ("appends_per_s", median(appends)),
+        ("append_ratio", median(ratios)),
+        ("submit_tasks_per_s", submitted),
+        ("drain_tasks_per_s", drained),
+    ])
+}
+
+/// Measures appends in a schema of its own on `server`.
+pub(super) async fn measure_postgres(server: &str, effort: Effort) -> anyhow::Result<Values> {
+    let schema = ScratchSchema::create(server).await.context("the user needs CREATE on the database")?;
+    let measured = async {
+        let store = BenchStore::new(postgres::open(&schema.url()).await?).await?;
+        let mut runs = store.lease_new(WRITERS).await?;
+        let appends = store.append_to(&mut runs, effort.slice * 4).await;
+        store.store.close().await;
+        appends
+    };
+    let measured = measured.await;
+    schema.remove().await.with_context(|| format!("the schema {} is left; drop it", schema.name()))?;
+    Ok(vec![("appends_per_s_postgres", measured?)])
+}
+
+/// Writes a page over and over for `time` and syncs it each time; how many a second.
+fn raw_commits(file: &File, time: Duration) -> io::Result<f64> {
+    let (started, mut count) = (Instant::now(), 0);
+    while started.elapsed() < time {
+        file.write_all_at(&[1; PAGE_BYTES], 0)?;
+        file.sync_data()?;
+        count += 1;
+    }
+    Ok(per_second(count, started.elapsed()))
+}
+
+/// The base of tasks without a repository, and its manifest's bytes.
+pub(super) fn empty_base() -> (Base, Vec<u8>) {
+    let manifest = Manifest::default();
+    let bytes = manifest.encode();
+    (Base { manifest: BlobRef::of(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
+}
+
+/// A task of the script, or of none where it is not run.
+pub(super) fn task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
+    let spec = json!({
+        "title": "A task of docket bench",
+        "text": "Nothing is asked.",
+        "attempts_max": 1,
+        "base": empty_base().0,
+        "model": { "provider": "scripted", "name": "bench" },
+        "script": script,
+    });
+    serde_json::from_value(spec).context("a task")
+}
+
+/// A tool's result, as a run appends it.
+fn result() -> NewEvent {
+    let finished = ToolFinished {
+        call: CallId::tool(Turn(1), 0),
+        status: ToolStatus::Ok,
+        content: "A line of a file that was read.\n".repeat(16).into(),
+        full: None,
+        facts: ToolFacts::default(),
+        duration_ms: 1,
+    };
+    RunEvent::from(finished).encode(Turn(1))
+}
+
+/// A store under measurement, and the time there.
+struct BenchStore {
+    store: Arc<dyn Store>,
+    clock: Clock,
+}
+
+impl BenchStore {
+    async fn new(store: impl Store) -> anyhow::Result<Self> {
+        let new = Self { store: Arc::new(store), clock: Clock::new() };
+        let (base, bytes) = empty_base();
+        let blob = NewBlob { blob: base.manifest, bytes: bytes.into() };
+        new.store.put_blobs(vec![blob], new.clock.now()).await?;
+        Ok(new)
+    }
+
+    async fn submit(&self, count: usize) -> anyhow::Result<()> {
+        let spec = task(None)?;
+        let tasks =
+            (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None });
+        self.store.submit(tasks.collect(), "bench".to_owned(), self.clock.now()).await?;
+        Ok(())
+    }
+
+    /// Leases at most `max` tasks, as a worker that has just started.
+    async fn lease(&self, max: u32) -> anyhow::Result<Vec<Granted>> {
+        let request: LeaseRequest = serde_json::from_value(json!({
+            "incarnation": clock::new_id(),
+            "number": 1,
+            "name": "bench",
+            "engines": [{ "name": "react", "version": 1 }],
+            "max": max,
+        }))?;
+        let runs = (0..max).map(|_| RunId(clock::new_id())).collect();
+        Ok(self.store.lease(request, runs, LEASE_MS, self.clock.now()).await?.leases)
+    }
+
+    /// Submits `count` tasks and leases them.
+    async fn lease_new(&self, count: u32) -> anyhow::Result<Vec<Granted>> {
+        self.submit(count as usize).await?;
+        let leases = self.lease(count).await?;
+        ensure!(leases.len() == count as usize, "{} of {count} tasks were leased", leases.len());
+        Ok(leases)
+    }
+
+    /// Appends to all runs at once for `time`, one event after the other each; how many a second.
+    async fn append_to(&self, runs: &mut [Granted], time: Duration) -> anyhow::Result<f64> {
+        let started = Instant::now();
+        let writers = runs.iter_mut().map(|lease| async move {
+            let mut count = 0;
+            while started.elapsed() < time {
+                let append = Append {
+                    stream: StreamId::Run(lease.run),
+                    condition: Condition::Holder(lease.head.seq, lease.record.epoch),
+                    events: vec![result()],
+                    blobs: Vec::new(),
+                    names: Vec::new(),
+                    now: self.clock.now(),
+                };
+                lease.head = self.store.append(append).await.context("an append was refused")?.head;
+                count += 1;
+            }
+            anyhow::Ok(count)
+        });
+        let counts: Vec<usize> = try_join_all(writers).await?;
+        Ok(per_second(counts.iter().sum(), started.elapsed()))
+    }
+
+    /// Leases and completes tasks until none is left; how many.
+    async fn drain(&self) -> anyhow::Result<usize> {
+        let mut done = 0;
+        loop {
+            let leases = self.lease(LEASED).await?;
+            if leases.is_empty() {
+                return Ok(done);
+            }
+            done += leases.len();
+            try_join_all(leases.into_iter().map(|lease| self.complete(lease))).await?;
+        }
+    }
+
+    async fn complete(&self, lease: Granted) -> anyhow::Result<()> {
+        let result = RunOutcome::Succeeded;
+        let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
+        let settling = Settling {
+            run: lease.run,
+            seq: lease.head.seq,
+            epoch: lease.record.epoch,
+            events: vec![RunEvent::from(ended).encode(Turn(0))],
+            jitter: 0,
+            again: None,
+        };
+        let now = self.clock.now();
+        let decide: Decide = Box::new(move |record| settle(record, &settling, now));
+        let completed = self.store.command(lease.record.id, decide, CommandBlobs::default(), now).await;
+        completed.context("a task cannot be completed")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,301 @@
+//! The command line: which groups run, how much effort each takes, and what is printed.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, json};
+
+use crate::{
+    groups::{Setup, measure},
+    harness::{
+        docket_binary,
+        places::{Place, empty},
+    },
+    output::{Form, note, say},
+    report::{Effort, Group, LEFT_OUT, Report, list_figures},
+};
+
+/// Exit codes. Scripts rely on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All that was measured has a value.
+    Ok,
+    /// A group broke off, or owes a figure.
+    Failed,
+    /// The command line is wrong, or what it names is not there.
+    Usage,
+    /// With `--strict`: a target was missed.
+    TargetMissed,
+}
+
+impl Exit {
+    /// The number, the same as `docket` has it where both know it.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::TargetMissed => 8,
+        }
+    }
+}
+
+/// A group that takes longer than this hangs: the rest is still worth having.
+const GROUP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// So much longer for each finished run that was asked for.
+const FILL_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Measures what docket takes of this machine, figure by figure, with targets
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "docket-bench",
+    version,
+    after_help = "Takes some two minutes on an otherwise idle machine; what else runs on it shows in every figure. All that is
+written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own. With --strict it
+ends with 8 where a target is missed; a figure that was not measured misses none. The few figures with which a user
+sizes a machine are those of `docket bench`.
+
+Examples:
+  cargo build --release -p docket-cli -p docket-bench
+  docket-bench
+  docket-bench --json | jq .turn_overhead_ms_p50
+  docket-bench --only sqlite --only http --store-dir /mnt/fast
+  docket-bench --postgres postgres://localhost/docket --only postgres
+  docket-bench --only finished --finished-runs 100000
+  docket-bench --only followers
+  docket-bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
+)]
+pub(crate) struct Args {
+    /// The docket binary to measure [default: `docket` beside this program]
+    #[arg(long, value_name = "PATH")]
+    docket: Option<PathBuf>,
+    /// Print one JSON object, with --list one a line
+    #[arg(long)]
+    json: bool,
+    /// Where the measured databases lie: figures are this file system's [default: the temporary folder]
+    #[arg(long, value_name = "DIR")]
+    store_dir: Option<PathBuf>,
+    /// A PostgreSQL server to measure
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    postgres: Option<String>,
+    /// Fewer and shorter samples: some 20 seconds, and figures to match
+    #[arg(long)]
+    quick: bool,
+    /// The least that gives every figure a value, to see that each is measured; the values say little
+    #[arg(long, conflicts_with = "quick")]
+    smoke: bool,
+    /// List the groups with the figures that each owns, and measure nothing
+    #[arg(long, conflicts_with_all = ["quick", "smoke", "strict"])]
+    list: bool,
+    /// End with exit code 8 where a target is missed
+    #[arg(long)]
+    strict: bool,
+    /// Finished runs, of a hundred events each, that a store is filled with [default: 1000; 100 with --quick]
+    #[arg(long, value_name = "N")]
+    finished_runs: Option<u32>,
+    /// Hold the snapshot beside which leases are measured at PostgreSQL for so long at least
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    hold_seconds: u32,
+    /// Measure this group only; may be given several times
+    #[arg(long, value_enum, value_name = "GROUP")]
+    only: Vec<Group>,
+}
+
+impl Args {
+    const fn effort(&self) -> Effort {
+        match (self.quick, self.smoke) {
+            (true, _) => Effort::Quick,
+            (false, true) => Effort::Smoke,
+            (false, false) => Effort::Full,
+        }
+    }
+
+    /// The PostgreSQL server. A variable that is empty names none.
+    fn server(&self) -> Option<&str> {
+        self.postgres.as_deref().filter(|url| !url.trim().is_empty())
+    }
+
+    /// Why a group cannot be measured with these flags, if so.
+    fn lacks(&self, group: Group) -> Option<&'static str> {
+        let lacks = group.wants_postgres() && self.server().is_none();
+        lacks.then_some("no server; name one with --postgres or DATABASE_URL")
+    }
+
+    const fn form(&self) -> Form {
+        if self.json { Form::Json } else { Form::Text }
+    }
+
+    /// Finds the binary and makes the place.
+    fn setup(&self) -> anyhow::Result<Setup> {
+        if let Some((group, why)) = self.only.iter().find_map(|group| Some((group, self.lacks(*group)?))) {
+            anyhow::bail!("--only {}: {why}", group.name());
+        }
+        let parent = self.store_dir.clone().unwrap_or_else(std::env::temp_dir);
+        Ok(Setup {
+            docket: docket_binary::find(self.docket.as_deref())?,
+            place: Place::new(&parent)?,
+            server: self.server().map(str::to_owned),
+            effort: self.effort(),
+            finished_runs: self.finished_runs.unwrap_or(self.effort().finished_runs()) as usize,
+            hold: Duration::from_secs(self.hold_seconds.into()),
+        })
+    }
+}
+
+/// What the whole took, and of it what came after the last figure.
+struct Took {
+    groups: Vec<(Group, Duration)>,
+    cleanup: Duration,
+    whole: Duration,
+}
+
+/// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is, and so is a figure
+/// that a measured group owes.
+pub(crate) async fn run(args: Args) -> anyhow::Result<Exit> {
+    if args.list {
+        list_figures(args.form(), &args.only)?;
+        return Ok(Exit::Ok);
+    }
+    let started = Instant::now();
+    let setup = match args.setup() {
+        Ok(setup) => setup,
+        Err(error) => {
+            note(&format!("error: {error:#}"));
+            return Ok(Exit::Usage);
+        }
+    };
+    if cfg!(debug_assertions) {
+        note("this is a debug build: figures are those of a release build many times over");
+    }
+    let (mut report, mut groups) = (Report::default(), Vec::new());
+    let mut removal = None;
+    for group in Group::ALL {
+        let left_out = (!args.only.is_empty() && !args.only.contains(&group)).then_some(LEFT_OUT);
+        if let Some(why) = left_out.or_else(|| args.lacks(group)) {
+            report.lacks_rest_of(group, why);
+            continue;
+        }
+        if !group.is_timed() {
+            let root = setup.place.path().to_owned();
+            removal = Some(tokio::task::spawn_blocking(move || empty(&root, &[group.name()])));
+        }
+        groups.push((group, take(group, &args, &setup, &mut report).await));
+    }
+    let measured = Instant::now();
+    clean_up(setup.place, removal).await;
+    let took = Took { groups, cleanup: measured.elapsed(), whole: started.elapsed() };
+    print(&args, &report, &took)?;
+    Ok(exit_of(&report, args.strict))
+}
+
+/// Measures a group and says what it owes; how long that took.
+async fn take(group: Group, args: &Args, setup: &Setup, report: &mut Report) -> Duration {
+    note(&format!("measuring: {}", group.name()));
+    let began = Instant::now();
+    let timeout = timeout(group, args);
+    let broke = match tokio::time::timeout(timeout, Box::pin(measure(group, setup, report))).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
+    };
+    if let Some(reason) = broke {
+        note(&format!("error: {} broke off: {reason}", group.name()));
+        report.broke(group, &reason);
+    }
+    for fault in report.check(group) {
+        note(&format!("error: {}: {fault}", group.name()));
+    }
+    began.elapsed()
+}
+
+fn timeout(group: Group, args: &Args) -> Duration {
+    match group {
+        Group::Finished | Group::FinishedPostgres => {
+            GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
+        }
+        Group::DrainPostgres => GROUP_TIMEOUT + Duration::from_secs(args.hold_seconds.into()),
+        // A lease ends in the one; in the others runs append at their own pace, or have many turns.
+        Group::Workers | Group::Followers | Group::FollowersPostgres | Group::Turns | Group::Storage => {
+            GROUP_TIMEOUT * 2
+        }
+        Group::Latency
+        | Group::Sandbox
+        | Group::Snapshots
+        | Group::Sqlite
+        | Group::Postgres
+        | Group::Http
+        | Group::Drain
+        | Group::Overview
+        | Group::OverviewPostgres
+        | Group::Fold
+        | Group::Edit
+        | Group::Engine
+        | Group::Search => GROUP_TIMEOUT,
+    }
+}
+
+fn exit_of(report: &Report, strict: bool) -> Exit {
+    match (report.failed(), strict && !report.missed().is_empty()) {
+        (true, _) => Exit::Failed,
+        (false, true) => Exit::TargetMissed,
+        (false, false) => Exit::Ok,
+    }
+}
+
+/// Removes what is left; `removal` is under way already.
+async fn clean_up(place: Place, removal: Option<tokio::task::JoinHandle<std::io::Result<()>>>) {
+    let path = place.path().to_owned();
+    if let Some(removal) = removal {
+        // What it could not remove, the next one tells.
+        drop(removal.await);
+    }
+    let removed = tokio::task::spawn_blocking(move || place.remove()).await;
+    if let Err(error) = removed.unwrap_or_else(|broke| Err(std::io::Error::other(broke))) {
+        note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+    }
+}
+
+fn print(args: &Args, report: &Report, took: &Took) -> std::io::Result<()> {
+    let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if args.form() == Form::Json {
+        let mut about = Map::new();
+        about.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        about.insert("debug_build".to_owned(), json!(cfg!(debug_assertions)));
+        about.insert("quick".to_owned(), json!(args.quick));
+        about.insert("smoke".to_owned(), json!(args.smoke));
+        about.insert("cpus".to_owned(), json!(cpus));
+        for (group, time) in &took.groups {
+            about.insert(format!("took_{}_s", group.name()), json!(seconds(*time)));
+        }
+        about.insert("took_cleanup_s".to_owned(), json!(seconds(took.cleanup)));
+        about.insert("took_s".to_owned(), json!(seconds(took.whole)));
+        say(&report.json(about).to_string())
+    } else {
+        say(report.table().trim_end())?;
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+        let (whole, cleanup) = (seconds(took.whole), seconds(took.cleanup));
+        say(&format!("{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_target_is_an_exit_code_of_its_own_where_that_is_asked_for() {
+        let mut report = Report::default();
+        report.set("cold_start_ms", 99.0);
+        assert_eq!(exit_of(&report, true), Exit::Ok);
+        report.set("run_30_turns_ms", 601.0);
+        assert_eq!(report.missed(), ["run_30_turns_ms"]);
+        assert_eq!(exit_of(&report, false), Exit::Ok);
+        assert_eq!((exit_of(&report, true), Exit::TargetMissed.code()), (Exit::TargetMissed, 8));
+        report.broke(Group::Fold, "no room");
+        assert_eq!(exit_of(&report, true), Exit::Failed);
+    }
+}

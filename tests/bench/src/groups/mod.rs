@@ -1,0 +1,9 @@
+//! The measured groups: each module measures one part and gives its figures to the report.
+
+mod coordinator;
+mod dispatch;
+mod parts;
+mod runs;
+mod stores;
+
+pub(crate) use dispatch::{Setup, measure};

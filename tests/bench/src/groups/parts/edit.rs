@@ -1,0 +1,125 @@
+//! The edit engine by itself: a usual edit, and one found by similarity in a file of 20,000 lines.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use docket_edit::{Edit, Hint, apply};
+use docket_schema::tool::EditLevel;
+
+use crate::report::{Effort, Report, Samples};
+
+/// Lines of a usual source file.
+const LINES: usize = 300;
+/// Lines of a large one.
+const LINES_LARGE: usize = 20_000;
+/// Lines that an edit quotes.
+const QUOTED: usize = 5;
+
+/// Measures.
+pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    // Long work of the processor, away from the runtime's threads.
+    let (usual, large) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+        Ok((usual(effort.edits())?, large(effort.large_edits())?))
+    })
+    .await??;
+    report.set_percentile("edit_us_p50", &usual, 50);
+    report.set_percentile("edit_20k_lines_fuzzy_ms", &large, 50);
+    Ok(())
+}
+
+/// Edits as models make them: most quote the file to the byte, some miss blanks or a letter. In
+/// microseconds.
+fn usual(edits: usize) -> anyhow::Result<Samples> {
+    let lines = source(LINES);
+    let mut samples = Samples::default();
+    for round in 0..edits {
+        let at = round * 37 % (LINES - QUOTED);
+        let (slip, level) = match round % 8 {
+            0..5 => (Slip::None, EditLevel::Exact),
+            5 | 6 => (Slip::Indent, EditLevel::Indentation),
+            _ => (Slip::Letters, EditLevel::Fuzzy),
+        };
+        samples.push(timed(&lines, at, slip, level)? * 1e6);
+    }
+    Ok(samples)
+}
+
+/// Edits that are found by similarity only. In milliseconds.
+fn large(edits: usize) -> anyhow::Result<Samples> {
+    let lines = source(LINES_LARGE);
+    let mut samples = Samples::default();
+    for round in 0..edits {
+        let at = (round * 7919 + 4001) % (LINES_LARGE - QUOTED);
+        samples.push(timed(&lines, at, Slip::Letters, EditLevel::Fuzzy)? * 1e3);
+    }
+    Ok(samples)
+}
+
+/// What is wrong with a quote.
+#[derive(Debug, Clone, Copy)]
+enum Slip {
+    None,
+    Indent,
+    Letters,
+}
+
+/// Seconds of one edit at line `at`; the result is checked.
+fn timed(lines: &[String], at: usize, slip: Slip, level: EditLevel) -> anyhow::Result<f64> {
+    let before = format!("{}\n", lines.join("\n"));
+    let quoted = lines[at..at + QUOTED].join("\n");
+    let search = match slip {
+        Slip::None => quoted.clone(),
+        Slip::Indent => quoted.replace("\n    ", "\n  ").trim_start().to_owned(),
+        Slip::Letters => quoted.replacen("request", "reqeust", 1),
+    };
+    let replace = format!("{search}\n    # changed");
+    let edits = [Edit { search, replace, hint: Hint::default() }];
+    let started = Instant::now();
+    let applied = apply(before.as_bytes(), &edits);
+    let took = started.elapsed().as_secs_f64();
+    let applied = applied.with_context(|| format!("the edit at line {} is refused", at + 1))?;
+    ensure!(applied.level() == level, "line {}: found at level {:?}, not {level:?}", at + 1, applied.level());
+    ensure!(applied.after.len() > before.len(), "the edit at line {} changed nothing", at + 1);
+    Ok(took)
+}
+
+const WORDS: [&str; 16] = [
+    "account", "balance", "cursor", "deadline", "envelope", "fraction", "gateway", "header", "invoice",
+    "journal", "keyring", "ledger", "mailbox", "notice", "outcome", "payload",
+];
+
+/// A word that is another for nearly every line.
+fn word(line: usize, salt: usize) -> &'static str {
+    let mixed = (line.wrapping_mul(0x9E37_79B9) ^ salt.wrapping_mul(0x85EB_CA6B)).wrapping_mul(0xC2B2_AE35);
+    WORDS[(mixed >> 16) % WORDS.len()]
+}
+
+/// Source text without two places alike. Every line has the word that a slip is made in.
+fn source(lines: usize) -> Vec<String> {
+    let line = |at: usize| {
+        let (a, b, c) = (word(at, 1), word(at, 2), word(at, 3));
+        match at % 5 {
+            0 => format!("def {a}_{b}(request, {c}):"),
+            1 => format!("    {a} = request.{b}.get(\"{c}_{at}\")"),
+            2 => format!("    if request.{a} and {b} not in {c}:"),
+            3 => format!("        raise {a}Error(request, \"{b} has no {c}\")"),
+            _ => format!("    return {a}(request, {b}={c}, limit={at})"),
+        }
+    };
+    (0..lines).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_of_every_kind_are_made() {
+        usual(16).expect("usual edits");
+    }
+
+    #[test]
+    fn an_edit_of_a_large_file_is_found_by_similarity() {
+        large(1).expect("a large file");
+    }
+}

@@ -1,0 +1,7 @@
+//! Groups of one part of the worker each, measured in this process.
+
+pub(crate) mod edit;
+pub(crate) mod engine;
+pub(crate) mod sandbox;
+pub(crate) mod search;
+pub(crate) mod snapshots;

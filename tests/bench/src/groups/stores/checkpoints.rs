@@ -1,0 +1,83 @@
+//! What copying SQLite's write-ahead log back costs those who append meanwhile: the slowest hundredth of
+//! appends at a store that does so, over the same at one that never does. Both take turns.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use docket_coordinator::{
+    clock::Clock,
+    store::{
+        Store,
+        sqlite::{self, Checkpoints},
+    },
+};
+use tokio::task::JoinSet;
+
+use crate::{
+    groups::stores::appends::{WRITERS, next, results},
+    harness::backlog::{self, Held},
+    report::{Effort, Report, Samples},
+};
+
+/// Events of an append: enough that the log is begun anew several times.
+const EVENTS: usize = 16;
+
+struct Side {
+    store: Arc<dyn Store>,
+    writers: Vec<Held>,
+    samples: Samples,
+}
+
+impl Side {
+    async fn new(folder: &Path, name: &str, how: Checkpoints, clock: &Arc<Clock>) -> anyhow::Result<Self> {
+        let store = sqlite::open_with(&folder.join(name), how).await.context("a store cannot be opened")?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let writers = backlog::runs(&store, clock, WRITERS).await?;
+        Ok(Self { store, writers, samples: Samples::default() })
+    }
+
+    async fn append(&mut self, clock: &Arc<Clock>, time: Duration) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let mut writers = JoinSet::new();
+        for (at, held) in self.writers.iter().enumerate() {
+            let (store, clock, mut held) = (Arc::clone(&self.store), Arc::clone(clock), *held);
+            writers.spawn(async move {
+                let (events, mut took) = (results(EVENTS), Vec::new());
+                while started.elapsed() < time {
+                    let began = Instant::now();
+                    next(store.as_ref(), &clock, &mut held, &events).await?;
+                    took.push(began.elapsed());
+                }
+                anyhow::Ok((at, held, took))
+            });
+        }
+        while let Some(done) = writers.join_next().await {
+            let (at, held, took) = done.context("a writer ended early")??;
+            self.writers[at] = held;
+            took.into_iter().for_each(|time| self.samples.push_ms(time));
+        }
+        Ok(())
+    }
+}
+
+/// Measures, in `folder`.
+pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let clock = Arc::new(Clock::new());
+    let mut with = Side::new(folder, "with.db", Checkpoints::Beside, &clock).await?;
+    let mut without = Side::new(folder, "without.db", Checkpoints::Never, &clock).await?;
+    for _ in 0..effort.rounds() {
+        with.append(&clock, effort.slice()).await?;
+        without.append(&clock, effort.slice()).await?;
+    }
+    with.store.close().await;
+    without.store.close().await;
+    report.set_percentile("append_ms_p99_sqlite", &with.samples, 99);
+    if let (Some(with), Some(without)) = (with.samples.percentile(99), without.samples.percentile(99)) {
+        report.set("append_p99_checkpoints_ratio_sqlite", with / without);
+    }
+    Ok(())
+}

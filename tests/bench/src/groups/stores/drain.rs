@@ -1,0 +1,207 @@
+//! Tasks that do nothing, at a store: submitted one by one and in bulk, leased and finished in
+//! large batches and one by one. Each task is three transitions with an event each: submitted, leased,
+//! completed, and the run's own end.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::{clock::Clock, store::Store};
+use docket_schema::ids::Turn;
+use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
+
+use crate::{
+    harness::{
+        backlog::{self, Hand, end_run, run_end},
+        raw_commits::RawCommits,
+        stream::empty_base,
+    },
+    report::{Effort, Report, rate},
+};
+
+/// Tasks of a bulk submit.
+const BULK: usize = 1000;
+/// Leases of a large batch, and workers that take such.
+const BATCH: u32 = 500;
+const BATCH_WORKERS: usize = 2;
+/// Submitters at the same time.
+const IN_FLIGHT: usize = 10;
+/// Leases of a request, and workers, beside a held snapshot.
+const HELD_BATCH: u32 = 10;
+const HELD_WORKERS: usize = 4;
+/// Tasks that come and go each second while it is held for long.
+const A_SECOND: usize = 500;
+/// Workers that take one task at a time.
+const SINGLE_WORKERS: usize = 32;
+
+/// What the figures are called.
+pub(crate) struct Names {
+    submit_alone: &'static str,
+    submit_ten: &'static str,
+    submit_bulk: &'static str,
+    drain: &'static str,
+    one_by_one: &'static str,
+}
+
+/// At SQLite.
+pub(crate) const SQLITE: Names = Names {
+    submit_alone: "submit_alone_per_s",
+    submit_ten: "submit_ten_in_flight_per_s",
+    submit_bulk: "submit_bulk_per_s",
+    drain: "drain_tasks_per_s",
+    one_by_one: "drain_one_by_one_per_s",
+};
+
+/// At PostgreSQL.
+pub(crate) const POSTGRES: Names = Names {
+    submit_alone: "submit_alone_per_s_postgres",
+    submit_ten: "submit_ten_in_flight_per_s_postgres",
+    submit_bulk: "submit_bulk_per_s_postgres",
+    drain: "drain_tasks_per_s_postgres",
+    one_by_one: "drain_one_by_one_per_s_postgres",
+};
+
+/// Measures.
+pub(crate) async fn measure(
+    store: &Arc<dyn Store>,
+    names: &Names,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Arc::new(Clock::new());
+    backlog::put_blob(store, &clock, empty_base().1).await?;
+    let (alone, alone_time) = submit_alone(store, &clock, effort.slice() * 2).await?;
+    report.set(names.submit_alone, rate(alone as u64, alone_time));
+    let mut in_flight = JoinSet::new();
+    for _ in 0..IN_FLIGHT {
+        let (store, clock, time) = (Arc::clone(store), Arc::clone(&clock), effort.slice() * 2);
+        in_flight.spawn(async move { submit_alone(&store, &clock, time).await });
+    }
+    let (mut ten, mut ten_per_s) = (0, 0.0);
+    while let Some(done) = in_flight.join_next().await {
+        let (count, time) = done.context("a submitter ended early")??;
+        ten += count;
+        ten_per_s += rate(count as u64, time);
+    }
+    report.set(names.submit_ten, ten_per_s);
+    let bulks = effort.bulks();
+    let started = Instant::now();
+    for _ in 0..bulks {
+        backlog::submit(store, &clock, BULK).await?;
+    }
+    let total = bulks * BULK;
+    report.set(names.submit_bulk, rate(total as u64, started.elapsed()));
+    let single = total / 4;
+    let batched = alone + ten + total - single;
+    report.set(names.drain, drain(store, &clock, batched, BATCH_WORKERS, BATCH).await?);
+    report.set(names.one_by_one, drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
+    Ok(())
+}
+
+/// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
+/// since then cannot be cleaned up. It is held for `hold` at least, while tasks come and go.
+pub(crate) async fn beside_a_held_snapshot(
+    store: &Arc<dyn Store>,
+    raw: &mut RawCommits,
+    hold: Duration,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Arc::new(Clock::new());
+    let churn = effort.bulks() * BULK * 3;
+    let timed = BULK * 2;
+    for _ in 0..(churn + 2 * timed).div_ceil(BULK) {
+        backlog::submit(store, &clock, BULK).await?;
+    }
+    let free = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await?;
+    raw.hold_a_snapshot().await?;
+    let since = Instant::now();
+    drain(store, &clock, churn, BATCH_WORKERS, BATCH).await?;
+    while since.elapsed() < hold {
+        let second = Instant::now();
+        backlog::submit(store, &clock, A_SECOND).await?;
+        drain(store, &clock, A_SECOND, HELD_WORKERS, HELD_BATCH).await?;
+        tokio::time::sleep(Duration::from_secs(1).saturating_sub(second.elapsed())).await;
+    }
+    report.set("drain_snapshot_held_s", since.elapsed().as_secs_f64());
+    let held = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await;
+    raw.let_go().await?;
+    report.set("drain_beside_held_snapshot_ratio", held? / free);
+    Ok(())
+}
+
+async fn submit_alone(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    time: Duration,
+) -> anyhow::Result<(usize, Duration)> {
+    let started = Instant::now();
+    let mut count = 0;
+    while started.elapsed() < time {
+        backlog::submit(store, clock, 1).await?;
+        count += 1;
+    }
+    Ok((count, started.elapsed()))
+}
+
+/// `workers` take `batch` tasks at a time until `count` are finished; tasks per second.
+async fn drain(
+    store: &Arc<dyn Store>,
+    clock: &Arc<Clock>,
+    count: usize,
+    workers: usize,
+    batch: u32,
+) -> anyhow::Result<f64> {
+    let left = Arc::new(Mutex::new(count));
+    let started = Instant::now();
+    let mut busy = JoinSet::new();
+    for _ in 0..workers {
+        let (store, clock, left) = (Arc::clone(store), Arc::clone(clock), Arc::clone(&left));
+        busy.spawn(async move {
+            let (mut hand, mut done) = (Hand::new(), 0);
+            loop {
+                let share = take(&left, batch);
+                if share == 0 {
+                    return anyhow::Ok(done);
+                }
+                let held = backlog::lease(&store, &clock, &mut hand, share).await?;
+                ensure!(held.len() == share as usize, "{} of {share} tasks were leased", held.len());
+                done += held.len();
+                let ends = held.into_iter().map(|held| end_run(&store, &clock, held, run_end(Turn(0))));
+                try_join_all(ends).await?;
+            }
+        });
+    }
+    let mut finished = 0;
+    while let Some(done) = busy.join_next().await {
+        finished += done.context("a worker ended early")??;
+    }
+    ensure!(finished == count, "{finished} of {count} tasks were finished");
+    Ok(rate(count as u64, started.elapsed()))
+}
+
+/// Takes up to `batch` of what is left.
+fn take(left: &Mutex<usize>, batch: u32) -> u32 {
+    // Nothing panics under the lock.
+    let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+    let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
+    *left -= share as usize;
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::take;
+
+    #[test]
+    fn shares_add_up_to_what_there_is() {
+        let left = Mutex::new(7);
+        let shares: Vec<u32> = std::iter::from_fn(|| Some(take(&left, 3))).take(4).collect();
+        assert_eq!(shares, [3, 3, 1, 0]);
+    }
+}

@@ -1,0 +1,164 @@
+//! A store full of finished runs beside an empty one: what was done long ago must not slow what is done now. The runs
+//! are real: submitted, leased, appended to and ended through the store.
+
+use std::{sync::Arc, time::Instant};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::{
+    clock::Clock,
+    store::{Append, Condition, Store},
+};
+use docket_schema::{
+    ids::{IncarnationId, StreamId, Turn},
+    wire::TaskQuery,
+};
+use futures_util::future::try_join_all;
+
+use crate::{
+    harness::{
+        backlog::{self, Hand, Held},
+        stream,
+    },
+    output::note,
+    report::{Effort, Report, Samples},
+};
+
+/// Turns of a finished run: some hundred events.
+const TURNS: u32 = 24;
+/// Runs that are filled at the same time.
+const AT_ONCE: usize = 500;
+/// Events of one append while filling.
+const EVENTS_AN_APPEND: usize = 34;
+
+/// What the figures are called.
+pub(crate) struct Names {
+    lease: &'static str,
+    append: &'static str,
+    list: &'static str,
+    events: &'static str,
+}
+
+/// At SQLite.
+pub(crate) const SQLITE: Names = Names {
+    lease: "finished_lease_ratio",
+    append: "finished_append_ratio",
+    list: "finished_ps_ratio",
+    events: "finished_events",
+};
+
+/// At PostgreSQL.
+pub(crate) const POSTGRES: Names = Names {
+    lease: "finished_lease_ratio_postgres",
+    append: "finished_append_ratio_postgres",
+    list: "finished_ps_ratio_postgres",
+    events: "finished_events_postgres",
+};
+
+/// Fills `full` with `runs` finished runs, then measures both in turns.
+pub(crate) async fn measure(
+    empty: &Arc<dyn Store>,
+    full: &Arc<dyn Store>,
+    runs: usize,
+    names: &Names,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Clock::new();
+    let events = fill(full, &clock, runs).await?;
+    report.set(names.events, events as f64);
+    let mut without = Side::new(empty, &clock).await?;
+    let mut with = Side::new(full, &clock).await?;
+    for _ in 0..effort.latency_samples() {
+        without.sample(empty, &clock).await?;
+        with.sample(full, &clock).await?;
+    }
+    let ratio = |with: &Samples, without: &Samples| Some(with.percentile(50)? / without.percentile(50)?);
+    let pairs = [
+        (names.lease, ratio(&with.leases, &without.leases)),
+        (names.append, ratio(&with.appends, &without.appends)),
+        (names.list, ratio(&with.lists, &without.lists)),
+    ];
+    for (name, ratio) in pairs {
+        report.set(name, ratio.context("no samples")?);
+    }
+    Ok(())
+}
+
+/// How many events the runs have in all.
+async fn fill(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyhow::Result<usize> {
+    let mut events = 0;
+    let mut done = 0;
+    while done < runs {
+        let count = AT_ONCE.min(runs - done);
+        let held = backlog::runs(store, clock, count).await?;
+        events +=
+            try_join_all(held.into_iter().map(|held| live(store, clock, held))).await?.iter().sum::<usize>();
+        done += count;
+        if done % (20 * AT_ONCE) == 0 {
+            note(&format!("finished runs: {done} of {runs}"));
+        }
+    }
+    Ok(events)
+}
+
+/// A run from its first event to its last.
+async fn live(store: &Arc<dyn Store>, clock: &Clock, mut held: Held) -> anyhow::Result<usize> {
+    let events = stream::events(held.task, held.run, IncarnationId(held.run.0), TURNS);
+    for part in events.chunks(EVENTS_AN_APPEND) {
+        let appended = Append {
+            stream: StreamId::Run(held.run),
+            condition: Condition::Holder(held.seq, held.epoch),
+            events: part.to_vec(),
+            blobs: Vec::new(),
+            names: Vec::new(),
+            now: clock.now(),
+        };
+        held.seq = store.append(appended).await.context("an append was refused")?.head.seq;
+    }
+    backlog::end_run(store, clock, held, backlog::run_end(Turn(TURNS))).await?;
+    Ok(events.len() + 1)
+}
+
+/// One of the two stores, and what it took there.
+struct Side {
+    hand: Hand,
+    run: Held,
+    leases: Samples,
+    appends: Samples,
+    lists: Samples,
+}
+
+impl Side {
+    async fn new(store: &Arc<dyn Store>, clock: &Clock) -> anyhow::Result<Self> {
+        let run = backlog::runs(store, clock, 1).await?.pop().context("no run")?;
+        let samples = Samples::default;
+        Ok(Self { hand: Hand::new(), run, leases: samples(), appends: samples(), lists: samples() })
+    }
+
+    async fn sample(&mut self, store: &Arc<dyn Store>, clock: &Clock) -> anyhow::Result<()> {
+        backlog::submit(store, clock, 1).await?;
+        let began = Instant::now();
+        let leased = backlog::lease(store, clock, &mut self.hand, 1).await?;
+        self.leases.push_ms(began.elapsed());
+        ensure!(leased.len() == 1, "what was submitted was not leased");
+        let result = vec![stream::one_result(1)];
+        let appended = Append {
+            stream: StreamId::Run(self.run.run),
+            condition: Condition::Holder(self.run.seq, self.run.epoch),
+            events: result,
+            blobs: Vec::new(),
+            names: Vec::new(),
+            now: clock.now(),
+        };
+        let began = Instant::now();
+        let done = store.append(appended).await.context("an append was refused")?;
+        self.appends.push_ms(began.elapsed());
+        self.run.seq = done.head.seq;
+        // What `docket ps` asks for by default, and what is open.
+        let began = Instant::now();
+        store.tasks(TaskQuery { limit: Some(20), ..TaskQuery::default() }).await?;
+        store.queues().await?;
+        self.lists.push_ms(began.elapsed());
+        Ok(())
+    }
+}

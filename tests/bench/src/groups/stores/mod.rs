@@ -1,0 +1,7 @@
+//! Groups at a store: appends, tasks that do nothing, full stores, the fold of a log.
+
+pub(crate) mod appends;
+pub(crate) mod checkpoints;
+pub(crate) mod drain;
+pub(crate) mod finished;
+pub(crate) mod fold;

@@ -1,0 +1,196 @@
+//! Tasks for the measurements, put into a store and leased without a worker around them.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use docket_coordinator::{
+    clock::{self, Clock},
+    decide::{Settling, settle},
+    store::{CommandBlobs, Decide, NewBlob, NewTask, Store},
+};
+use docket_schema::{
+    content::BlobRef,
+    event::{NewEvent, TypedEvent as _},
+    ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Turn},
+    message::ModelRef,
+    run::{EngineRef, RunEnded, RunEvent, RunOutcome},
+    task::{Backoff, SettingsPatch, TaskSpec},
+    wire::{AppendRequest, Lease, LeaseRequest},
+};
+use docket_worker::{client::Client, secret::Secret};
+
+use crate::harness::stream::empty_base;
+
+/// Leases of the measurements outlast them: nothing renews them.
+pub(crate) const LEASE_MS: u64 = 600_000;
+
+/// A run in the measurement's hands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) task: TaskId,
+    pub(crate) run: RunId,
+    pub(crate) epoch: Epoch,
+    pub(crate) seq: Seq,
+}
+
+/// A worker of the measurements: an incarnation and its requests' numbers.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    incarnation: IncarnationId,
+    number: u64,
+}
+
+impl Hand {
+    pub(crate) fn new() -> Self {
+        Self { incarnation: IncarnationId(clock::new_id()), number: 0 }
+    }
+
+    /// Its next request for at most `max` leases.
+    pub(crate) fn request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
+        self.number += 1;
+        LeaseRequest {
+            labels: docket_schema::task::Labels::default(),
+            layers: Vec::new(),
+            faults: Vec::new(),
+            room: None,
+            incarnation: self.incarnation,
+            number: self.number,
+            name: "bench".to_owned(),
+            queues: Vec::new(),
+            engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
+            max,
+            wait_ms,
+        }
+    }
+}
+
+/// A task that asks nothing.
+pub(crate) fn task(model: ModelRef) -> TaskSpec {
+    TaskSpec {
+        title: "A task of docket bench".to_owned(),
+        text: "Nothing is asked.".to_owned(),
+        queue: Default::default(),
+        priority: 0,
+        run_at: None,
+        dedup_key: None,
+        attempts_max: 1,
+        crashes_max: 5,
+        backoff: Backoff::default(),
+        base: empty_base().0,
+        engine: "react".to_owned(),
+        model,
+        explore_model: None,
+        fallback_model: None,
+        roles: Vec::new(),
+        script: None,
+        settings: SettingsPatch::default(),
+        tests: None,
+        requires: Vec::new(),
+        setup: Vec::new(),
+        policy: None,
+        branch: None,
+        delivery: None,
+        batch: None,
+        batch_name: None,
+        conditions: docket_schema::task::Conditions::default(),
+    }
+}
+
+/// The model of tasks that no worker takes.
+pub(crate) fn no_model() -> ModelRef {
+    ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None }
+}
+
+/// Puts `bytes` into the store.
+pub(crate) async fn put_blob(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    bytes: Vec<u8>,
+) -> anyhow::Result<BlobRef> {
+    let blob = BlobRef::of(&bytes);
+    store
+        .put_blobs(vec![NewBlob { blob, bytes: Bytes::from(bytes) }], clock.now())
+        .await
+        .context("the store does not take a blob")?;
+    Ok(blob)
+}
+
+/// Submits `count` tasks in one go.
+pub(crate) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
+    let spec = task(no_model());
+    let tasks =
+        (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None }).collect();
+    store.submit(tasks, "bench".to_owned(), clock.now()).await.context("the store does not take tasks")?;
+    Ok(())
+}
+
+/// Leases at most `max` tasks.
+pub(crate) async fn lease(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    hand: &mut Hand,
+    max: u32,
+) -> anyhow::Result<Vec<Held>> {
+    let runs = (0..max).map(|_| RunId(clock::new_id())).collect();
+    let granted = store
+        .lease(hand.request(max, 0), runs, LEASE_MS, clock.now())
+        .await
+        .context("the store does not lease")?;
+    let held = |granted: docket_coordinator::store::Granted| Held {
+        task: granted.record.id,
+        run: granted.run,
+        epoch: granted.record.epoch,
+        seq: granted.head.seq,
+    };
+    Ok(granted.leases.into_iter().map(held).collect())
+}
+
+/// `count` fresh runs, leased.
+pub(crate) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<Vec<Held>> {
+    put_blob(store, clock, empty_base().1).await?;
+    submit(store, clock, count).await?;
+    let held = lease(store, clock, &mut Hand::new(), u32::try_from(count)?).await?;
+    ensure!(
+        held.len() == count,
+        "{} of {count} tasks were leased; is another worker on this store?",
+        held.len()
+    );
+    Ok(held)
+}
+
+/// The last event of a run that did nothing.
+pub(crate) fn run_end(turn: Turn) -> NewEvent {
+    let result = RunOutcome::Succeeded;
+    let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
+    RunEvent::from(ended).encode(turn)
+}
+
+/// Ends a run at the store with `event`, its last.
+pub(crate) async fn end_run(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    held: Held,
+    event: NewEvent,
+) -> anyhow::Result<()> {
+    let Held { task, run, epoch, seq } = held;
+    let settling = Settling { run, seq, epoch, events: vec![event], jitter: 0, again: None };
+    let now = clock.now();
+    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
+    store.command(task, decide, CommandBlobs::default(), now).await.context("a run cannot be ended")?;
+    Ok(())
+}
+
+/// Ends a leased run that did nothing over HTTP, under its own token.
+pub(crate) async fn end_lease(client: &Client, lease: &Lease) -> anyhow::Result<()> {
+    let holder = client.with_token(Secret::new(&lease.token).context("the run's token is empty")?);
+    let request = AppendRequest {
+        expected_seq: lease.head.seq,
+        epoch: lease.epoch,
+        events: vec![run_end(Turn(0))],
+        blobs: Vec::new(),
+        names: Vec::new(),
+    };
+    holder.append(lease.run, &request).await.context("the run cannot be ended")?;
+    Ok(())
+}

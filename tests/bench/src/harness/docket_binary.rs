@@ -1,0 +1,78 @@
+//! The docket binary that is measured: found before anything is measured, and started by the groups that measure docket's
+//! own processes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+
+/// Of a process's log, what a reason quotes.
+const QUOTED_CHARS_MAX: usize = 300;
+
+/// Finds the binary: the one that is named, or the one that was built beside this program.
+pub(crate) fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let path = match named {
+        Some(path) => std::path::absolute(path)?,
+        None => {
+            std::env::current_exe().context("this program does not know its place")?.with_file_name("docket")
+        }
+    };
+    let profile = if cfg!(debug_assertions) { "" } else { " --release" };
+    ensure!(
+        path.is_file(),
+        "there is no docket at {}; build it with `cargo build{profile} -p docket-cli`, or name one with --docket",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// The folder of a group, and the binary that it starts there.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    pub(crate) docket: PathBuf,
+    pub(crate) folder: PathBuf,
+}
+
+impl Site {
+    /// The same binary in a folder of this one.
+    pub(crate) fn below(&self, name: &str) -> anyhow::Result<Self> {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        Ok(Self { docket: self.docket.clone(), folder })
+    }
+}
+
+/// The end of a process's log, for a reason.
+pub(crate) fn log_tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let flat: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let skip = flat.chars().count().saturating_sub(QUOTED_CHARS_MAX);
+    flat.chars().skip(skip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_binary_is_named_with_the_command_that_builds_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("docket");
+        let error = find(Some(&path)).expect_err("nothing is there").to_string();
+        assert!(error.contains(&path.display().to_string()) && error.contains("cargo build"), "{error}");
+        fs::write(&path, "").expect("written");
+        assert_eq!(find(Some(&path)).expect("is there"), path);
+    }
+
+    #[test]
+    fn the_tail_of_a_log_is_one_short_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        assert_eq!(log_tail(&log), "");
+        fs::write(&log, format!("{}\nthe\n  end\n", "x".repeat(2 * QUOTED_CHARS_MAX))).expect("written");
+        let tail = log_tail(&log);
+        assert!(tail.ends_with("x the end") && tail.chars().count() == QUOTED_CHARS_MAX, "{tail}");
+    }
+}

@@ -1,0 +1,24 @@
+//! The program itself, started as a developer starts it. Cargo builds it for this beside the other tests, so that those of
+//! the whole system find it there and do not wait for it.
+
+use std::process::Command;
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program itself is what is tested, and it ends at once")]
+fn it_lists_its_figures_and_names_a_docket_that_is_not_there() {
+    let bench = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_docket-bench"));
+        command.args(args).env_remove("DATABASE_URL").output().expect("it starts")
+    };
+    let listed = bench(&["--list", "--json", "--only", "edit"]);
+    let said = String::from_utf8_lossy(&listed.stdout);
+    assert!(
+        listed.status.success() && said.lines().all(|line| line.contains("\"group\":\"edit\"")),
+        "{said}"
+    );
+    assert!(said.contains("\"figure\":\"edit_us_p50\""), "{said}");
+    let lacks = bench(&["--docket", "/nowhere/docket", "--only", "edit"]);
+    let said = String::from_utf8_lossy(&lacks.stderr);
+    assert_eq!(lacks.status.code(), Some(2), "{said}");
+    assert!(said.contains("/nowhere/docket") && said.contains("cargo build"), "{said}");
+}
