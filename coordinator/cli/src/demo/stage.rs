@@ -3,7 +3,6 @@
 use crate::blobs;
 use std::{path::Path, time::Duration};
 
-use docket_sandbox::TOOL_HOMES;
 use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{IncarnationId, TaskId},
@@ -15,7 +14,6 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     process::ChildHandle,
-    process::{ChildHandle, ChildLog, ChildSpec, start_child},
     workspace::{BlobSink as _, Source},
 };
 use nix::{
