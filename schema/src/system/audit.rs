@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Role, TokenName};
 use crate::{
     ids::{IncarnationId, NotificationId, QueueName, RunId, StreamId, TaskId, Timestamp},
-    wire::ProblemCode,
+    problem_code::ProblemCode,
 };
 
 /// An administrative act. Stands in `system/audit`.
