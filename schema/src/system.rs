@@ -4,11 +4,15 @@ mod archive;
 mod audit;
 mod budgets;
 mod event;
+mod limit_events;
 mod limits;
 mod memory;
+mod memory_events;
 mod notices;
 mod notifications;
+mod schedule_events;
 mod schedules;
+mod token_events;
 mod tokens;
 mod topic;
 
@@ -16,11 +20,13 @@ pub use archive::{ArchivedTask, RunOf, StreamArchived, StreamsArchived, StreamsR
 pub use audit::{AdminAct, AdminActed, CallsRefused};
 pub use budgets::{Budget, BudgetSet, BudgetSpent, CallCost, Spending};
 pub use event::{RunImported, StreamImported, SystemEvent};
-pub use limits::{LIMITS_MAX, LimitRemoved, LimitSet, Limits, PermitCost, ProviderLimits, Rate, is_provider};
-pub use memory::{
+pub use limit_events::{LIMITS_MAX, LimitRemoved, LimitSet, PermitCost, ProviderLimits, Rate, is_provider};
+pub use limits::Limits;
+pub use memory::{Memories, Remembered};
+pub use memory_events::{
     MEMORY_BEGIN_CHARS, MEMORY_KEY_CHARS_MAX, MEMORY_KEYS_MAX, MEMORY_REPOSITORY_BYTES_MAX,
-    MEMORY_VALUE_BYTES_MAX, Memories, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Remembered,
-    is_memory_key, memory_begin,
+    MEMORY_VALUE_BYTES_MAX, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, is_memory_key,
+    memory_begin,
 };
 pub use notices::{
     BlockKind, EndCounts, FAILED_CHARS_MAX, NOTICE_TEXT_CHARS_MAX, Notice, NoticeBatch, NoticeSource,
@@ -32,12 +38,11 @@ pub use notifications::{
     DEAD_KEPT_MAX, DUE_KEPT_MAX, DeliveryCounts, DeliveryRecord, NotificationRecord, Notifications,
     SETTLED_KEPT_MAX, Telling,
 };
-pub use schedules::{
+pub use schedule_events::{
     Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
-    SchedulePaused, ScheduleRecord, ScheduleRemoved, ScheduleSet, Schedules, SkippedWhy,
+    SchedulePaused, ScheduleRemoved, ScheduleSet, SkippedWhy,
 };
-pub use tokens::{
-    Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
-    TokensError,
-};
+pub use schedules::{ScheduleRecord, Schedules};
+pub use token_events::{Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRevoked};
+pub use tokens::{TokenRecord, Tokens, TokensError};
 pub use topic::TopicError;

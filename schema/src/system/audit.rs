@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Role, TokenName};
+use super::token_events::{Role, TokenName};
 use crate::{
     ids::{IncarnationId, NotificationId, QueueName, RunId, StreamId, TaskId, Timestamp},
     problem_code::ProblemCode,

@@ -7,14 +7,14 @@ use super::{
     archive::{RunOf, StreamsArchived, StreamsRestored},
     audit::{AdminActed, CallsRefused},
     budgets::{BudgetSet, BudgetSpent},
-    limits::{LimitRemoved, LimitSet},
-    memory::{MemoryForgotten, MemorySaved},
+    limit_events::{LimitRemoved, LimitSet},
+    memory_events::{MemoryForgotten, MemorySaved},
     notices::{
         NotificationDeadLettered, NotificationDelivered, NotificationDropped, NotificationFailed,
         NotificationRaised, NotificationRetried, NotificationsFollowed,
     },
-    schedules::{ScheduleFired, SchedulePaused, ScheduleRemoved, ScheduleSet},
-    tokens::{TokenCreated, TokenRevoked},
+    schedule_events::{ScheduleFired, SchedulePaused, ScheduleRemoved, ScheduleSet},
+    token_events::{TokenCreated, TokenRevoked},
 };
 use crate::{
     event::{Head, typed_events},
