@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use super::{
+    run_state::{CorruptLog, RunState},
     stage::Stage,
-    state::{CorruptLog, RunState},
 };
 use crate::{event::Envelope, ids::Turn};
 

@@ -19,8 +19,8 @@ use super::{
         ToolRequested, ToolStatus, Verdict,
     },
     hands::edited_words,
+    run_state::{EventMeta, Overlay, RunState},
     stage::Stage,
-    state::{EventMeta, Overlay, RunState},
     transcript::calls_of,
 };
 use crate::{

@@ -5,8 +5,8 @@ use crate::{
     content::Content,
     run::{
         event_inbox::{BlockedWhy, BlockerAnswered, RunBlocked},
+        run_state::RunState,
         stage::Stage,
-        state::RunState,
     },
 };
 

@@ -4,8 +4,8 @@ use crate::{
     message::Part,
     run::{
         event_inbox::{BlockedWhy, ChildAnswered, Delegated},
+        run_state::RunState,
         stage::Stage,
-        state::RunState,
     },
 };
 
