@@ -6,7 +6,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{content::WorkPath, message::CallId, tool::TestCounts};
+use crate::{
+    content::WorkPath,
+    message::CallId,
+    tool::{TestCounts, is_zero},
+};
+
+pub use crate::tool::{Changes, FileChanged, FileDiff, Hunk};
 
 /// The names of the four that a run of engine `sop` leaves, in the order in which it makes them.
 pub const ARTIFACTS: [&str; 4] = [PLAN_CARD, DIFF_CARD, TEST_REPORT, REVIEW_REPORT];
@@ -45,71 +51,6 @@ pub struct DiffCard {
     /// Files and places that are left out, for there are too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u32,
-}
-
-/// What became of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FileDiff {
-    /// The file.
-    pub path: WorkPath,
-    /// What happened to it.
-    pub change: FileChanged,
-    /// Lines added.
-    pub added: u32,
-    /// Lines removed.
-    pub removed: u32,
-}
-
-/// What happened to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FileChanged {
-    /// It was made.
-    Added,
-    /// Its text is another.
-    Modified,
-    /// It is gone.
-    Removed,
-    /// It is another, and no text that could be compared.
-    Opaque,
-}
-
-/// A place in a file that changed, as a unified diff counts it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Hunk {
-    /// The file.
-    pub path: WorkPath,
-    /// First line before.
-    pub old_start: u32,
-    /// Lines before.
-    pub old_lines: u32,
-    /// First line now.
-    pub new_start: u32,
-    /// Lines now.
-    pub new_lines: u32,
-}
-
-/// What a workspace differs in from its base, without anybody's words.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Changes {
-    /// The files, in order of their paths.
-    pub files: Vec<FileDiff>,
-    /// The places, file by file.
-    pub hunks: Vec<Hunk>,
-    /// Files and places that are left out.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub more: u32,
-}
-
-impl Changes {
-    /// Lines added and removed, over all files.
-    #[must_use]
-    pub fn lines(&self) -> u32 {
-        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.added).saturating_add(file.removed))
-    }
 }
 
 /// What the tests came to, by the check that ran them.
@@ -177,11 +118,6 @@ pub struct ReviewReport {
     pub must_change: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -203,17 +139,5 @@ mod tests {
         let report = json!({ "command": "", "status": "not_run", "duration_ms": 0, "reason": "words only" });
         let report: TestReport = serde_json::from_value(report).expect("is one");
         assert_eq!((report.status.as_str(), report.call), ("not run", None));
-    }
-
-    #[test]
-    fn changed_lines_are_those_of_all_files() {
-        let file = |path: &str, added, removed| FileDiff {
-            path: WorkPath::new(path).expect("a path"),
-            change: FileChanged::Modified,
-            added,
-            removed,
-        };
-        let changes = Changes { files: vec![file("a", 3, 1), file("b", 0, 2)], ..Changes::default() };
-        assert_eq!((changes.lines(), Changes::default().lines()), (6, 0));
     }
 }

@@ -183,11 +183,6 @@ impl Envelope {
         }
     }
 
-    /// The hash this event must have, from its own fields.
-    pub fn computed_hash(&self) -> EventHash {
-        chain_hash(&self.prev_hash, &Hashed::of(&self.by_ref(), &self.stream.to_string()))
-    }
-
     /// Whether this is what `event` became under `epoch`: how a repeated append is known.
     pub fn is_same_as(&self, event: &NewEvent, epoch: Epoch) -> bool {
         self.kind == event.kind

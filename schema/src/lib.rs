@@ -15,6 +15,7 @@ pub mod message;
 pub mod migrations;
 pub mod names;
 pub mod policy;
+mod problem_code;
 pub mod queue;
 pub mod redact;
 pub mod report;
@@ -23,6 +24,7 @@ pub mod schemas;
 pub mod snapshot;
 pub mod system;
 pub mod task;
+mod task_state;
 pub mod tool;
 pub mod trace;
 #[cfg(test)]

@@ -6,17 +6,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use bounds::{PARTS_MAX, PolicyError, TEXT_CHARS_MAX};
+use bounds::{check_texts, some_or_left_out};
 pub use network::{AllowList, HostName, HostPattern, NETWORK_BYTES_MAX, Network, Place, Way};
 
+mod bounds;
 mod network;
 
 /// Rules of one policy at most.
 pub const RULES_MAX: usize = 200;
-/// Patterns and examples of one rule at most.
-pub const PARTS_MAX: usize = 100;
-/// Characters of a name, a pattern, an example or a text of a rule.
-pub const TEXT_CHARS_MAX: usize = 400;
-
 /// What a rule says. In this order, for the strictest wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
@@ -63,15 +61,6 @@ pub struct Rule {
     pub misses: Vec<String>,
 }
 
-/// A list that stands there and is empty was meant as nothing, and would hold as anything: it is refused.
-fn some_or_left_out<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let list = Vec::<String>::deserialize(from)?;
-    if list.is_empty() {
-        return Err(serde::de::Error::custom("an empty list is none: leave the field out to mean any"));
-    }
-    Ok(list)
-}
-
 /// A policy. Of a shell line each command is held against it, and the strictest verdict wins; so of several policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -85,23 +74,6 @@ pub struct Policy {
     /// What of the network commands may reach; none = nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-}
-
-/// A policy that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {must}")]
-pub struct PolicyError {
-    /// The field, as `rules[2].paths[0]`.
-    pub field: String,
-    /// What it must be.
-    pub must: String,
-}
-
-impl PolicyError {
-    /// That `field` must be otherwise.
-    pub fn new(field: impl Into<String>, must: impl Into<String>) -> Self {
-        Self { field: field.into(), must: must.into() }
-    }
 }
 
 impl Policy {
@@ -140,18 +112,7 @@ impl Rule {
             ("misses", &self.misses),
         ];
         for (name, list) in lists {
-            if list.len() > PARTS_MAX {
-                return Err(PolicyError::new(
-                    format!("{at}.{name}"),
-                    format!("may have at most {PARTS_MAX} entries"),
-                ));
-            }
-            let bad =
-                list.iter().position(|text| text.trim().is_empty() || text.chars().count() > TEXT_CHARS_MAX);
-            if let Some(bad) = bad {
-                let must = format!("must be 1 to {TEXT_CHARS_MAX} characters");
-                return Err(PolicyError::new(format!("{at}.{name}[{bad}]"), must));
-            }
+            check_texts(&format!("{at}.{name}"), list)?;
         }
         if self.reason.chars().count() > TEXT_CHARS_MAX {
             return Err(PolicyError::new(

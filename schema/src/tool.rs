@@ -7,17 +7,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use changes::is_zero;
+pub use changes::{Changes, FileChanged, FileDiff, Hunk};
 pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
 pub use not_run::{CheckProgress, NotRun, NotRunCause};
 
 use crate::{
-    artifact::Changes,
     content::WorkPath,
     ids::{BlobHash, RunId, TaskId},
     message::CallId,
-    task::TaskState,
+    task_state::TaskState,
 };
 
+mod changes;
 mod network;
 mod not_run;
 
@@ -176,11 +178,6 @@ impl LintSeen {
     pub fn plain(linter: &str, status: LintStatus) -> Self {
         Self { linter: linter.to_owned(), status, findings: 0, old: 0, before: None }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// What a linter found in files before a run changed them.

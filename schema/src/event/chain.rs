@@ -26,7 +26,7 @@ pub struct Hashed<'a> {
 
 impl<'a> Hashed<'a> {
     /// What is hashed of `event` in the stream of that name.
-    pub(super) fn of(event: &EventRef<'a>, stream: &'a str) -> Self {
+    fn of(event: &EventRef<'a>, stream: &'a str) -> Self {
         Self {
             stream,
             seq: event.seq,
@@ -37,6 +37,13 @@ impl<'a> Hashed<'a> {
             version: event.version,
             payload: event.payload.as_bytes(),
         }
+    }
+}
+
+impl Envelope {
+    /// The hash this event must have, from its own fields.
+    pub fn computed_hash(&self) -> EventHash {
+        chain_hash(&self.prev_hash, &Hashed::of(&self.by_ref(), &self.stream.to_string()))
     }
 }
 

@@ -14,20 +14,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LineageError, Record, VERSION, Writer,
-    reader::record_of,
+    ArchiveHeader, BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LineageError, Record,
+    VERSION, Writer, reader::record_of,
 };
 use crate::{
     content::BlobRef,
     event::{Envelope, Head, TypedEvent as _, follow},
-    ids::{BlobHash, EventHash, Seq, StreamId, TaskId},
+    ids::{BlobHash, EventHash, Seq, StreamId},
     names::Needs,
     run::RunEvent,
     snapshot::Manifest,
-    system::StreamArchived,
     wire::BODY_BYTES_MAX,
 };
 
@@ -39,19 +36,6 @@ pub const FAMILY_STREAMS_MAX: usize = 1000;
 
 /// Most events of it: it is brought back in one transaction.
 pub const FAMILY_EVENTS_MAX: u64 = EXPORT_EVENTS_MAX;
-
-/// The first line of a file of the archive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArchiveHeader {
-    /// Version of the format: [`VERSION`].
-    pub version: u32,
-    /// The family's first task.
-    pub task: TaskId,
-    /// What made the file: `docket 0.1.0`.
-    pub made_by: String,
-    /// Its streams, in order.
-    pub streams: Vec<StreamArchived>,
-}
 
 impl Writer {
     /// A writer of a file of the archive, and its first line.

@@ -3,11 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::ArchiveHeader;
 use crate::{
     content::{BlobRef, Content},
     event::Envelope,
     ids::{BlobHash, Position, RunId, TaskId},
+    system::StreamArchived,
     wire::BODY_BYTES_MAX,
 };
 
@@ -32,6 +32,19 @@ pub struct Header {
     pub task: TaskId,
     /// What made the file: `docket 0.1.0`.
     pub made_by: String,
+}
+
+/// The first line of a file of the archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveHeader {
+    /// Version of the format: [`VERSION`].
+    pub version: u32,
+    /// The family's first task.
+    pub task: TaskId,
+    /// What made the file: `docket 0.1.0`.
+    pub made_by: String,
+    /// Its streams, in order.
+    pub streams: Vec<StreamArchived>,
 }
 
 /// A blob with its bytes.

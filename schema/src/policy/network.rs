@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Host;
 
-use super::{PARTS_MAX, PolicyError, TEXT_CHARS_MAX};
+use super::bounds::{PolicyError, check_texts, some_or_left_out};
 
 /// Bytes that one call may send and receive where a policy says nothing: a toolchain, not a mirror.
 pub const NETWORK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -22,7 +22,7 @@ pub struct Network {
     pub hosts: Vec<String>,
     /// Patterns of the commands that get it, as rules have them; empty = every command. Of a shell line each
     /// command must be like one of them.
-    #[serde(default, deserialize_with = "super::some_or_left_out", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     /// Bytes that one call may send and receive; none = [`NETWORK_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,18 +31,8 @@ pub struct Network {
 
 impl Network {
     pub(super) fn check(&self) -> Result<(), PolicyError> {
-        for (name, list) in [("hosts", &self.hosts), ("commands", &self.commands)] {
-            if list.len() > PARTS_MAX {
-                let must = format!("may have at most {PARTS_MAX} entries");
-                return Err(PolicyError::new(format!("network.{name}"), must));
-            }
-            let bad =
-                list.iter().position(|text| text.trim().is_empty() || text.chars().count() > TEXT_CHARS_MAX);
-            if let Some(bad) = bad {
-                let must = format!("must be 1 to {TEXT_CHARS_MAX} characters");
-                return Err(PolicyError::new(format!("network.{name}[{bad}]"), must));
-            }
-        }
+        check_texts("network.hosts", &self.hosts)?;
+        check_texts("network.commands", &self.commands)?;
         for (nth, host) in self.hosts.iter().enumerate() {
             if let Err(must) = host.parse::<HostPattern>() {
                 return Err(PolicyError::new(format!("network.hosts[{nth}]"), format!("{must}: `{host}`")));
@@ -262,6 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::PARTS_MAX;
 
     fn list(hosts: &[&str]) -> Network {
         Network { hosts: hosts.iter().map(|&host| host.to_owned()).collect(), ..Network::default() }

@@ -5,7 +5,8 @@ use super::{
     event::{RunEvent, RunStarted},
     event_inbox::BY_CLOCK,
     event_work::{ModelAnswered, ModelFailed, Purpose},
-    state::{Stage, Totals},
+    stage::Stage,
+    totals::Totals,
     transcript::calls_of,
 };
 use crate::message::{ModelRef, StopReason, Usage};

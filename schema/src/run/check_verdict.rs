@@ -6,10 +6,7 @@
 //! lacks its runner at the end is compared only with a result of the same worker. The tables in the tests list every
 //! pair.
 
-use std::{collections::BTreeSet, str::FromStr};
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 use crate::tool::{CheckProgress, NotRun, NotRunCause, ToolFacts};
 
@@ -200,59 +197,6 @@ fn loads_less(base: &CheckResult, now: &NotRun) -> bool {
         return !before.uncollected.is_empty();
     }
     now.uncollected.iter().any(|name| !before.uncollected.contains(name))
-}
-
-/// What becomes of a run whose work is done and whose final checks did not run. A project without any check completes
-/// unverified under each of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum UnverifiedPolicy {
-    /// A person is asked.
-    #[default]
-    Ask,
-    /// It completes, unverified.
-    Complete,
-    /// It fails.
-    Fail,
-}
-
-impl UnverifiedPolicy {
-    /// Whether it is the usual one.
-    #[must_use]
-    pub fn is_ask(&self) -> bool {
-        *self == Self::Ask
-    }
-}
-
-impl FromStr for UnverifiedPolicy {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "ask" => Ok(Self::Ask),
-            "complete" => Ok(Self::Complete),
-            "fail" => Ok(Self::Fail),
-            _ => Err("it must be ask, complete or fail"),
-        }
-    }
-}
-
-/// Why a run that succeeded is unverified.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Unverified {
-    /// One line for people: `tests did not run: pytest is not there`.
-    pub reason: String,
-    /// Names of the checks that did not run; none where there are no checks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<String>,
-}
-
-impl Unverified {
-    /// A run whose project has no check.
-    #[must_use]
-    pub fn without_checks() -> Self {
-        Self { reason: "there are no checks".to_owned(), checks: Vec::new() }
-    }
 }
 
 #[cfg(test)]

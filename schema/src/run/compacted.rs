@@ -1,4 +1,4 @@
-//! What becomes of old history where a context window fills: the event, and where a summary stands.
+//! What becomes of old history where a context window fills.
 //!
 //! The event says what the fold does, call by call: no later release has to know by which rules an engine
 //! chose. What it replaced stays in the log, in the events that brought it.
@@ -44,37 +44,4 @@ pub struct Cleared {
     pub call: CallId,
     /// The line.
     pub line: String,
-}
-
-/// Where a summary of the oldest messages stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Summary {
-    /// None is wanted.
-    #[default]
-    NotWanted,
-    /// A model is to be asked for one.
-    Wanted,
-    /// It answered this; to be put in place.
-    Given(String),
-    /// It failed, answered with nothing, or was cut at its limit: the engine makes one.
-    Failed,
-}
-
-/// What the model counted of a request and its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
-    /// Tokens of both.
-    pub tokens: u64,
-    /// How many bytes those were.
-    pub(super) size: MeasuredSize,
-}
-
-/// Bytes of prompts, tools and the conversation, the answer with it. Counted when somebody asks: most folds ask
-/// for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MeasuredSize {
-    /// They were counted.
-    Bytes(u64),
-    /// So many messages of the conversation, and the prompts beside them.
-    Messages(usize),
 }

@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     compacted::Compacted,
+    conclusion::Concluded,
     event_inbox::{
         BlockerAnswered, CancelRequested, ChildAnswered, Delegated, LimitReached, PauseRequested,
         PolicyChanged, RunBlocked, RunEnded, RunPaused, Told, Unpaused, WorkspaceEdited,
     },
+    event_role::{RoleBegan, RolesPinned},
     event_work::{
         BaseChecked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken,
         ToolFinished, ToolRequested,
     },
     external::{ExternalTool, LeftOutServer},
     pin::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, SandboxLayers},
-    role::{RoleBegan, RoleSpec, RolesPinned},
-    work::Concluded,
+    role::RoleSpec,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -204,10 +205,11 @@ pub struct SetupFinished {
 }
 
 /// What the run is about now (A17).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Reads, lists, searches.
+    #[default]
     Exploring,
     /// Says what it intends.
     Planning,

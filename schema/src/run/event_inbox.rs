@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{check_verdict::Unverified, permits::AboutCall};
 use crate::{
     content::{BlobRef, Content},
     ids::{DecisionHash, RunId, TaskId, TreeHash},
@@ -111,6 +110,15 @@ pub struct RunBlocked {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// The call that a blocker is about, and the rule that asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AboutCall {
+    /// The call: the next one that waits.
+    pub call: CallId,
+    /// The rule.
+    pub rule: String,
 }
 
 /// Who answers a run that rests at an outage, once its time has come.
@@ -251,4 +259,22 @@ pub struct RunEnded {
     /// The decision; none where the coordinator ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionHash>,
+}
+
+/// Why a run that succeeded is unverified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Unverified {
+    /// One line for people: `tests did not run: pytest is not there`.
+    pub reason: String,
+    /// Names of the checks that did not run; none where there are no checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<String>,
+}
+
+impl Unverified {
+    /// A run whose project has no check.
+    #[must_use]
+    pub fn without_checks() -> Self {
+        Self { reason: "there are no checks".to_owned(), checks: Vec::new() }
+    }
 }

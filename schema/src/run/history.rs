@@ -7,7 +7,10 @@
 
 use std::ops::Range;
 
-use super::state::{CorruptLog, RunState, Stage};
+use super::{
+    run_state::{CorruptLog, RunState},
+    stage::Stage,
+};
 use crate::{event::Envelope, ids::Turn};
 
 /// No such turn, or none that a run can be gone on from.

@@ -2,19 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+use super::event_inbox::AboutCall;
 use crate::{content::Content, message::CallId};
-
-/// The call that a blocker is about, and the rule that asks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AboutCall {
-    /// The call: the next one that waits.
-    pub call: CallId,
-    /// The rule.
-    pub rule: String,
-}
 
 /// What was said of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]

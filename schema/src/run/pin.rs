@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{check_verdict::UnverifiedPolicy, sampling::Effort};
+use super::{sampling::Effort, unverified_policy::UnverifiedPolicy};
 use crate::{
     content::{BlobRef, WorkPath},
     message::{ModelRef, Prices},

@@ -1,40 +1,11 @@
 //! Quality gates between the phases of a fixed procedure, and the checks that they are judged by. Pure.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::check_verdict::CheckVerdict;
+use super::{check_verdict::CheckVerdict, conclusion::GateVerdict};
 use crate::{
     content::Content,
     message::CallId,
     tool::{NotRun, TestCounts},
 };
-
-/// What a quality gate came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GateVerdict {
-    /// It holds.
-    Passed,
-    /// It does not: the work goes back.
-    Failed,
-    /// It does not apply here, for the reason that is told.
-    Excused,
-    /// What would show it did not run: nothing is known.
-    Unverified,
-}
-
-impl GateVerdict {
-    /// The word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::Excused => "excused",
-            Self::Unverified => "unverified",
-        }
-    }
-}
 
 /// A check of the last round, as its event tells it.
 #[derive(Debug, Clone, PartialEq)]

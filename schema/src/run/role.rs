@@ -9,13 +9,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{pin::OtherModel, sampling::Effort};
-use crate::{
-    content::{BlobRef, Content},
-    ids::DecisionHash,
-    message::ModelRef,
-    tool::ToolSet,
-};
+use super::sampling::Effort;
+use crate::{content::BlobRef, message::ModelRef};
 
 /// Longest name of a role, in bytes.
 pub const ROLE_NAME_BYTES_MAX: usize = 64;
@@ -91,31 +86,4 @@ impl RoleSpec {
     pub fn may(&self, tool: &str) -> bool {
         self.may.iter().any(|name| name == tool)
     }
-}
-
-/// The roles of an engine that a run goes on with after a fork: what `RunStarted` would have pinned.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RolesPinned {
-    /// The roles.
-    pub roles: Vec<RoleSpec>,
-    /// Their models beside the run's own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub models: Vec<OtherModel>,
-    /// The set that the roles' tools are of, where that is another one now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_set: Option<ToolSet>,
-}
-
-/// A role is taken up: its conversation begins with these words, and knows of no other.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RoleBegan {
-    /// The role.
-    pub role: String,
-    /// What for, in a line for people: `step 2 of 5: add the parser`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub about: String,
-    /// The first message, part by part.
-    pub opening: Vec<Content>,
-    /// The decision.
-    pub decision: DecisionHash,
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod checks;
+mod delegation;
 mod policy;
 mod roles;
 
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 use super::{
     asking::is_cut,
-    compacted::{Compacted, Measured, MeasuredSize, Summary},
+    compacted::Compacted,
+    compaction::{Measured, MeasuredSize, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{RunBlocked, RunEnded},
     event_work::{
@@ -17,7 +19,8 @@ use super::{
         ToolRequested, ToolStatus, Verdict,
     },
     hands::edited_words,
-    state::{EventMeta, Overlay, RunState, Stage},
+    run_state::{EventMeta, Overlay, RunState},
+    stage::Stage,
     transcript::calls_of,
 };
 use crate::{

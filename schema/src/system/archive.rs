@@ -6,7 +6,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::RunOf;
 use crate::{
     event::Head,
     ids::{BatchId, BlobHash, QueueName, StreamId, TaskId, Timestamp},
@@ -45,6 +44,15 @@ pub struct StreamArchived {
     /// For a task: what its stub keeps. None where it was archived by an older docket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<ArchivedTask>>,
+}
+
+/// A run's place in its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunOf {
+    /// The task.
+    pub task: TaskId,
+    /// How manieth run of it, from 1.
+    pub attempt: u32,
 }
 
 /// What a stub keeps of a task: it is found by it, its batch counts it, an import knows it by its key, and a task that

@@ -6,10 +6,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Role, TokenName};
+use super::token_events::{Role, TokenName};
 use crate::{
     ids::{IncarnationId, NotificationId, QueueName, RunId, StreamId, TaskId, Timestamp},
-    wire::ProblemCode,
+    problem_code::ProblemCode,
 };
 
 /// An administrative act. Stands in `system/audit`.

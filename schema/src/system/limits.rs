@@ -4,160 +4,13 @@
 //! on: generic cell rate, without a burst. Calls are spaced evenly, so that no window of time, wherever it begins, sees
 //! more than the limit and one.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::{SystemEvent, TopicError, topic};
+use super::{LimitRemoved, LimitSet, SystemEvent, TopicError, topic};
 use crate::{
     event::EventRef,
-    ids::{ParseIdError, Seq, SystemTopic, Timestamp},
+    ids::{Seq, SystemTopic, Timestamp},
 };
-
-/// Most providers with limits.
-pub const LIMITS_MAX: usize = 100;
-
-/// Longest name of a provider, in bytes.
-const PROVIDER_BYTES_MAX: usize = 64;
-
-/// Whether a provider may be called so: `openai`.
-pub fn is_provider(name: &str) -> bool {
-    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !name.is_empty() && name.len() <= PROVIDER_BYTES_MAX && name.bytes().all(legal)
-}
-
-/// So many in a time: `50/m`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// How many; at least 1.
-    pub count: u64,
-    /// Within this time; at least 1, at most a day.
-    pub per_ms: u64,
-}
-
-impl Rate {
-    /// Longest time of a rate, a day.
-    pub const PER_MS_MAX: u64 = 86_400_000;
-
-    /// Whether it is one.
-    pub const fn is_good(self) -> bool {
-        self.count > 0 && self.per_ms > 0 && self.per_ms <= Self::PER_MS_MAX
-    }
-
-    /// The time that `units` take up, in microseconds, rounded up.
-    pub fn time_us(self, units: u64) -> i64 {
-        let us = (u128::from(units) * u128::from(self.per_ms) * 1000).div_ceil(u128::from(self.count.max(1)));
-        i64::try_from(us).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.per_ms {
-            1000 => write!(f, "{}/s", self.count),
-            60_000 => write!(f, "{}/m", self.count),
-            3_600_000 => write!(f, "{}/h", self.count),
-            ms => write!(f, "{}/{ms}ms", self.count),
-        }
-    }
-}
-
-impl FromStr for Rate {
-    type Err = ParseIdError;
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        let read = || {
-            let (count, unit) = text.split_once('/')?;
-            let per_ms = match unit {
-                "s" => 1000,
-                "m" => 60_000,
-                "h" => 3_600_000,
-                other => other.strip_suffix("ms")?.parse().ok()?,
-            };
-            Some(Self { count: count.parse().ok()?, per_ms }).filter(|rate| rate.is_good())
-        };
-        read().ok_or_else(|| ParseIdError::new("rate (a number per second, minute or hour, as 50/m)", text))
-    }
-}
-
-/// How fast a provider may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ProviderLimits {
-    /// Requests; none = as fast as one likes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Rate>,
-    /// Tokens, of requests and answers; likewise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Rate>,
-    /// Calls under way at a time; likewise. At least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub concurrent: Option<u32>,
-}
-
-/// What a permit takes of a provider's time, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PermitCost {
-    /// For being a request.
-    pub requests_us: i64,
-    /// For the tokens it is likely to have.
-    pub tokens_us: i64,
-    /// For what the one before had beyond what it was taken for; below zero where it had fewer.
-    pub correction_us: i64,
-    /// How many calls may be under way, this one among them.
-    pub concurrent: Option<u32>,
-}
-
-impl fmt::Display for ProviderLimits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = |rate: Option<Rate>, what| rate.map(|rate| format!("{rate} {what}"));
-        let at_a_time = self.concurrent.map(|max| format!("{max} at a time"));
-        let all = [rate(self.requests, "requests"), rate(self.tokens, "tokens"), at_a_time];
-        f.write_str(&all.into_iter().flatten().collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl ProviderLimits {
-    /// Whether its rates are rates, and there is one.
-    pub fn is_good(&self) -> bool {
-        let rates = [self.requests, self.tokens];
-        let any = rates.iter().any(Option::is_some) || self.concurrent.is_some();
-        any && rates.into_iter().flatten().all(Rate::is_good) && self.concurrent != Some(0)
-    }
-
-    /// What a request of so many tokens takes.
-    pub fn cost(&self, tokens: u64, correction: i64) -> PermitCost {
-        let of = |rate: Option<Rate>, units| rate.map_or(0, |rate| rate.time_us(units));
-        let corrected = of(self.tokens, correction.unsigned_abs());
-        PermitCost {
-            requests_us: of(self.requests, 1),
-            tokens_us: of(self.tokens, tokens),
-            correction_us: if correction < 0 { -corrected } else { corrected },
-            concurrent: self.concurrent,
-        }
-    }
-}
-
-/// Somebody set how fast a provider may be asked: all of it. Stands in `system/limits`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LimitSet {
-    /// The provider, as `openai`.
-    pub provider: String,
-    /// From here on.
-    pub limits: ProviderLimits,
-    /// Who.
-    pub by: String,
-}
-
-/// A provider may be asked as fast as one likes again. Stands in `system/limits`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LimitRemoved {
-    /// The provider.
-    pub provider: String,
-    /// Who.
-    pub by: String,
-}
 
 /// The fold: the last that was set for each provider, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -223,30 +76,5 @@ impl Limits {
         }
         self.head = event.seq;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_read_back_and_take_their_time() {
-        for (text, count, per_ms) in
-            [("50/m", 50, 60_000), ("5/s", 5, 1000), ("1/h", 1, 3_600_000), ("7/250ms", 7, 250)]
-        {
-            let rate: Rate = text.parse().expect("a rate");
-            assert_eq!((rate, rate.to_string().as_str()), (Rate { count, per_ms }, text));
-        }
-        for bad in ["", "5", "5/", "/s", "0/s", "5/d", "-1/s", "5/0ms", "5/86400001ms"] {
-            assert!(bad.parse::<Rate>().is_err(), "{bad}");
-        }
-        let limits =
-            ProviderLimits { requests: "3/s".parse().ok(), tokens: "60000/m".parse().ok(), concurrent: None };
-        let cost = limits.cost(500, -100);
-        assert_eq!((cost.requests_us, cost.tokens_us, cost.correction_us), (333_334, 500_000, -100_000));
-        assert!(ProviderLimits { concurrent: Some(1), ..ProviderLimits::default() }.is_good());
-        assert!(!ProviderLimits { concurrent: Some(0), ..limits }.is_good());
-        assert!(limits.is_good() && !ProviderLimits::default().is_good());
     }
 }

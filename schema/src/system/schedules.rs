@@ -4,176 +4,16 @@
 //! fold and a table of time zones by the coordinator (`decide/cron.rs`); what fired stands here, decided once by its
 //! place in the stream, however many coordinators look.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
-
-use super::{SystemEvent, TopicError, topic};
+use super::{
+    Fired, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SystemEvent,
+    TopicError, topic,
+};
 use crate::{
     event::EventRef,
-    ids::{ParseIdError, Seq, SystemTopic, TaskId, Timestamp},
-    task::TaskSpec,
+    ids::{Seq, SystemTopic, TaskId, Timestamp},
 };
-
-/// Longest name of a schedule, in bytes.
-pub const SCHEDULE_NAME_BYTES_MAX: usize = 64;
-
-/// Most schedules at once: each round of a coordinator looks at all of them.
-pub const SCHEDULES_MAX: usize = 1000;
-
-/// A schedule's name: letters, digits, `.`, `_`, `-`, the first a letter or digit.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(transparent)]
-#[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
-pub struct ScheduleName(String);
-
-impl ScheduleName {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ScheduleName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for ScheduleName {
-    type Err = ParseIdError;
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        let begins = text.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if !begins || text.len() > SCHEDULE_NAME_BYTES_MAX || !text.bytes().all(legal) {
-            let what = "schedule name (letters, digits, . _ - after a first letter or digit; at most 64)";
-            return Err(ParseIdError::new(what, text));
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl<'de> Deserialize<'de> for ScheduleName {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
-
-/// What becomes of firings that were due while no coordinator ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Missed {
-    /// However many there were, the last of them is made up for.
-    #[default]
-    Once,
-    /// None is; the next one comes at its time.
-    Skip,
-}
-
-/// What becomes of a firing while the task of the last one has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Overlap {
-    /// It gives no task.
-    #[default]
-    Skip,
-    /// It gives one all the same.
-    Allow,
-}
-
-/// When a schedule gives tasks, and which.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Schedule {
-    /// Five fields as of cron (minute, hour, day of the month, month, day of the week), or `@daily` and the like.
-    pub cron: String,
-    /// The zone its times are of, as `Europe/Berlin`.
-    #[serde(default = "Schedule::default_tz")]
-    pub tz: String,
-    /// The task. Its base was pinned when the schedule was set.
-    pub spec: Box<TaskSpec>,
-    /// See [`Missed`].
-    #[serde(default)]
-    pub missed: Missed,
-    /// See [`Overlap`].
-    #[serde(default)]
-    pub overlap: Overlap,
-}
-
-impl Schedule {
-    fn default_tz() -> String {
-        "UTC".to_owned()
-    }
-}
-
-/// A schedule was made, or takes the place of the one of its name. Stands in `system/schedules`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ScheduleSet {
-    /// Its name.
-    pub name: ScheduleName,
-    /// From here on.
-    pub schedule: Schedule,
-    /// Who.
-    pub by: String,
-}
-
-/// A schedule rests, or goes on. Stands in `system/schedules`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SchedulePaused {
-    /// Its name.
-    pub name: ScheduleName,
-    /// It rests.
-    pub paused: bool,
-    /// Who.
-    pub by: String,
-}
-
-/// A schedule is no more. Stands in `system/schedules`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ScheduleRemoved {
-    /// Its name.
-    pub name: ScheduleName,
-    /// Who.
-    pub by: String,
-}
-
-/// The time of a schedule came. Stands in `system/schedules`, before the task that it gives is submitted: whoever finds
-/// it without its task submits that one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ScheduleFired {
-    /// Its name.
-    pub name: ScheduleName,
-    /// The time that came; for one fired by hand, when that was.
-    pub at: Timestamp,
-    /// What it gave.
-    pub gave: Fired,
-    /// Who fired it by hand.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-}
-
-/// What a firing gave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Fired {
-    /// This task.
-    Task(TaskId),
-    /// None.
-    Skipped(SkippedWhy),
-    /// None: the task named before for the same time was refused, in these words.
-    Refused(String),
-}
-
-/// Why a firing gives no task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SkippedWhy {
-    /// No coordinator ran when it was due, and the schedule says `missed: skip`.
-    Missed,
-    /// The task of the firing before had not ended, and the schedule says `overlap: skip`.
-    Overlap,
-}
 
 /// A schedule as the fold has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -315,6 +155,7 @@ mod tests {
     use crate::{
         event::{NewEvent, TypedEvent as _},
         ids::{Epoch, EventHash, Position, Turn},
+        system::SkippedWhy,
     };
 
     fn fold(schedules: &mut Schedules, at: i64, event: impl Into<SystemEvent>) -> Result<(), TopicError> {

@@ -6,8 +6,11 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{FieldError, TaskState};
-use crate::ids::{ParseIdError, TaskId};
+use super::field_error::FieldError;
+use crate::{
+    ids::{ParseIdError, TaskId},
+    task_state::TaskState,
+};
 
 /// Tasks that one may wait for, at most: they stand in its row.
 pub const AFTER_MAX: usize = 100;

@@ -10,12 +10,12 @@ use super::{
         TaskDeliveryRequested, TaskNeededNoDelivery, TaskRejected,
     },
     spec::TaskSpec,
-    state::TaskState,
 };
 use crate::{
     event::typed_events,
     ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Timestamp, Turn},
     run::FailureKind,
+    task_state::TaskState,
 };
 
 typed_events! {

@@ -13,12 +13,12 @@ use super::{
         TaskRunCrashed, TaskRunFailed, TaskSubmitted,
     },
     spec::TaskSpec,
-    state::TaskState,
 };
 use crate::{
     event::{Envelope, TypedEvent as _},
     ids::{Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, Timestamp},
     run::{CorruptLog, RunOutcome},
+    task_state::TaskState,
 };
 
 /// How a lease can end: what a run came to, or what came over it. With [`TaskRecord`] this decides

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::spec::FieldError;
+use super::field_error::FieldError;
 use crate::{
     message::ModelRef,
     run::{Effort, ROLE_NAME_BYTES_MAX, WriteScope},

@@ -6,6 +6,7 @@ use url::Url;
 
 use super::conditions::Conditions;
 use super::delivery::Delivery;
+use super::field_error::FieldError;
 use super::priority::{PRIORITY_MAX, read_priority};
 use super::role::{RoleAsked, check_roles};
 use crate::{
@@ -313,16 +314,6 @@ pub fn check_model(model: &ModelRef) -> Result<(), FieldError> {
     let must = "an http or https address without user, password, query or fragment, as http://localhost:11434/v1; \
                 a key comes in the worker's environment";
     if good { Ok(()) } else { Err(FieldError { field: "model.base_url", must }) }
-}
-
-/// A field that breaks a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}` must be {must}")]
-pub struct FieldError {
-    /// The field.
-    pub field: &'static str,
-    /// What it must be.
-    pub must: &'static str,
 }
 
 /// Exponential backoff: the n-th retry waits base × 2^(n−1), at most max, ± a quarter of jitter.

@@ -25,6 +25,7 @@ mod schedule;
 mod task;
 mod token;
 
+pub use crate::problem_code::ProblemCode;
 pub use archive::*;
 pub use batch::*;
 pub use bulk::*;

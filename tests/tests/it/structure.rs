@@ -44,7 +44,6 @@ const LONG_FUNCTIONS: &[&str] = &[
     "coordinator/cli/src/import/tasks.rs: run",
     "coordinator/cli/src/step/detail.rs: take",
     "coordinator/src/server.rs: start",
-    "schema/src/run/state.rs: default",
     "schema/src/system/notifications.rs: apply",
     "schema/src/system/schedules.rs: apply",
     "schema/src/task/record.rs: apply",

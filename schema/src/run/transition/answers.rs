@@ -5,7 +5,8 @@ use crate::{
     content::Content,
     run::{
         event_inbox::{BlockedWhy, BlockerAnswered, RunBlocked},
-        state::{RunState, Stage},
+        run_state::RunState,
+        stage::Stage,
     },
 };
 

@@ -3,12 +3,14 @@
 use crate::{
     message::Part,
     run::{
-        check_verdict::{CheckResult, CheckVerdict, OldFailures, UnverifiedPolicy},
+        check_verdict::{CheckResult, CheckVerdict, OldFailures},
         event_work::{BaseChecked, GateFinished, GateRequested, GateStep},
         known_failures::listed,
         pin::GateSpec,
         quality::CheckEnd,
-        state::{RunState, Stage, UndecidedCheck},
+        run_state::{RunState, UndecidedCheck},
+        stage::Stage,
+        unverified_policy::UnverifiedPolicy,
         work::FailedCheck,
     },
     tool::{LintStatus, ToolFacts},

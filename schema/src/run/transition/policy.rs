@@ -1,6 +1,6 @@
 //! A policy that is changed while its run works.
 
-use super::super::{event_inbox::PolicyChanged, state::RunState};
+use super::super::{event_inbox::PolicyChanged, run_state::RunState};
 use crate::policy::Policy;
 
 impl RunState {

@@ -6,14 +6,16 @@ use crate::{
     content::Content,
     message::Part,
     run::{
-        compacted::Summary,
+        compaction::Summary,
+        conclusion::{Concluded, Fact},
         event::RunStarted,
+        event_role::{RoleBegan, RolesPinned},
         permits::Permits,
         reads::Reads,
-        role::{RoleBegan, RolesPinned},
-        state::{RunState, Stage},
+        run_state::RunState,
+        stage::Stage,
         transcript::Transcript,
-        work::{Concluded, Fact, Work},
+        work::Work,
     },
 };
 

@@ -11,12 +11,11 @@ use std::{
 
 use super::{
     asking::Asking,
-    check_verdict::Unverified,
-    compacted::{Measured, MeasuredSize, Summary},
-    delegation::{ChildrenSpent, Delegation},
+    compaction::{Measured, MeasuredSize, Summary},
+    delegation::Delegation,
     event::{Phase, RunEvent, RunStarted},
-    event_inbox::{Limit, RunBlocked, RunOutcome},
-    event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
+    event_inbox::{Limit, RunBlocked, Unverified},
+    event_work::{GateRequested, ModelFailed, SnapshotParts, ToolRequested},
     hands::Hands,
     known_failures::KnownFailures,
     ledger::Ledger,
@@ -24,6 +23,8 @@ use super::{
     pin::{GateSpec, SandboxLayers},
     reads::Reads,
     role::RoleSpec,
+    stage::Stage,
+    totals::Totals,
     transcript::Transcript,
     troubles::Troubles,
     work::Work,
@@ -32,48 +33,11 @@ use crate::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
-    message::{CallId, Part, ToolUse, Usage},
+    message::{CallId, Part, ToolUse},
     policy::Policy,
     snapshot::{Entry, LeftOutWhy},
     tool::{Exceeded, LintBefore, NotRun, ToolSet},
 };
-
-/// Where a run stands between decision and effect.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Stage {
-    /// No `RunStarted` yet.
-    Unstarted,
-    /// The engine is to decide.
-    Deciding,
-    /// A model is being asked.
-    Model(Box<ModelRequested>),
-    /// Tools run: some intents have no result.
-    Tools,
-    /// Gates run: some intents have no result.
-    Gates,
-    /// It rests until somebody unpauses it.
-    Paused,
-    /// It waits for a person or a child.
-    Blocked,
-    /// It is over.
-    Ended(RunOutcome),
-}
-
-impl Stage {
-    /// The name that people and errors see.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unstarted => "unstarted",
-            Self::Deciding => "deciding",
-            Self::Model(_) => "asking the model",
-            Self::Tools => "running tools",
-            Self::Gates => "running gates",
-            Self::Paused => "paused",
-            Self::Blocked => "blocked",
-            Self::Ended(_) => "ended",
-        }
-    }
-}
 
 /// A check that decides nothing, because it did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,32 +107,11 @@ impl From<&EventRef<'_>> for EventMeta {
     }
 }
 
-/// Sums over a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Tokens.
-    pub usage: Usage,
-    /// Cost in nano-dollars.
-    pub cost_nusd: u64,
-    /// Model calls that were answered.
-    pub model_calls: u32,
-    /// Model calls that failed.
-    pub model_failures: u32,
-    /// Tool calls with a result.
-    pub tool_calls: u32,
-    /// Tool calls that failed or were refused.
-    pub tool_errors: u32,
-    /// Of these, the ones that policy refused.
-    pub denials: u32,
-    /// What children used, as they answered: no part of the sums above.
-    pub children: ChildrenSpent,
-}
-
 /// Paths that differ from the base, and what stands there (`None` = nothing).
 pub type Overlay = BTreeMap<WorkPath, Option<Entry>>;
 
 /// See the module.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RunState {
     /// Head of the stream as folded.
     pub seq: Seq,
@@ -328,91 +271,6 @@ pub struct RunState {
     pub(super) tool_set: ToolSet,
     /// Parts of a snapshot whose last one has not come.
     pub(super) snapshot_parts: SnapshotParts,
-}
-
-impl Default for RunState {
-    fn default() -> Self {
-        Self {
-            seq: Seq(0),
-            hash: EventHash::ZERO,
-            epoch: Epoch(0),
-            turn: Turn(0),
-            stage: Stage::Unstarted,
-            phase: Phase::Exploring,
-            pins: None,
-            lineage: Vec::new(),
-            transcript: Transcript::default(),
-            wanted: VecDeque::new(),
-            open_tools: Vec::new(),
-            open_gates: Vec::new(),
-            read_set: BTreeMap::new(),
-            reads: Reads::default(),
-            outputs: BTreeMap::new(),
-            overlay: BTreeMap::new(),
-            git_overlay: BTreeMap::new(),
-            left_out: BTreeMap::new(),
-            tree: None,
-            totals: Totals::default(),
-            last_text: None,
-            answered_without_tools: false,
-            idle_answers: 0,
-            failed_attempts: 0,
-            forgiven_attempts: 0,
-            last_failure: None,
-            empty_answers: 0,
-            forgiven_answers: (0, 0),
-            corrections: 0,
-            forgiven_corrections: 0,
-            before: (Turn(0), 0),
-            gates_passed: false,
-            mends_due: Vec::new(),
-            mend_changed: false,
-            gates_in_turn: 0,
-            failed_checks: Vec::new(),
-            undecided: Vec::new(),
-            undecided_due: false,
-            waived_checks: BTreeSet::new(),
-            unverified: None,
-            linters_missing: BTreeSet::new(),
-            lint_timeouts: BTreeMap::new(),
-            lint_failures: 0,
-            lint_before: BTreeMap::new(),
-            fixing: false,
-            tests_passed: false,
-            known_failures: KnownFailures::default(),
-            files_written: BTreeSet::new(),
-            troubles: Troubles::default(),
-            asked: None,
-            cancel_requested: false,
-            pause_requested: false,
-            exceeded: Vec::new(),
-            limit: None,
-            limit_said: None,
-            policy: None,
-            policies: Vec::new(),
-            policy_wanted: None,
-            permits: Permits::default(),
-            base_checked: false,
-            set_up: false,
-            sandbox: SandboxLayers::default(),
-            children: BTreeMap::new(),
-            delegation: Delegation::default(),
-            ledger: Ledger::default(),
-            measured: None,
-            summary: Summary::NotWanted,
-            summaries: 0,
-            asking: Asking::default(),
-            work: Work::default(),
-            round_failed: false,
-            hands: Hands::default(),
-            round_mends: Vec::new(),
-            round_notes: Vec::new(),
-            mended: false,
-            roles_due: false,
-            tool_set: ToolSet::default(),
-            snapshot_parts: SnapshotParts::default(),
-        }
-    }
 }
 
 impl RunState {

@@ -1,4 +1,5 @@
-//! The states of a task, by the same words everywhere.
+//! The states of a task, by the same words everywhere. Not in `task/`, because facts of tools name them, and a task's
+//! events name facts of its runs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,108 @@
+//! What is remembered beyond runs: the events that save and forget it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::BlobRef,
+    ids::{QueueName, RunId},
+    message::CallId,
+};
+
+/// Longest key, in characters.
+pub const MEMORY_KEY_CHARS_MAX: usize = 128;
+/// Longest value, in bytes: a note, not a file.
+pub const MEMORY_VALUE_BYTES_MAX: usize = 16 * 1024;
+/// Keys of one scope: a list of them must stay readable.
+pub const MEMORY_KEYS_MAX: usize = 1000;
+/// Characters of a value that lists show.
+pub const MEMORY_BEGIN_CHARS: usize = 80;
+/// Longest name of a repository, in bytes.
+pub const MEMORY_REPOSITORY_BYTES_MAX: usize = 4096;
+
+/// Whether a key is one: a line that people can say.
+pub fn is_memory_key(key: &str) -> bool {
+    let chars = key.chars().count();
+    (1..=MEMORY_KEY_CHARS_MAX).contains(&chars) && key.trim() == key && !key.chars().any(char::is_control)
+}
+
+/// The begin of a value, on one line.
+pub fn memory_begin(value: &str) -> String {
+    let mut begin: String =
+        value.trim().lines().next().unwrap_or_default().chars().take(MEMORY_BEGIN_CHARS).collect();
+    if begin.len() < value.trim().len() {
+        begin.push('…');
+    }
+    begin
+}
+
+/// Who shares what is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryScope {
+    /// Runs whose base came from this source: a local folder or a remote's address.
+    Repository(String),
+    /// Runs of tasks of this queue.
+    Queue(QueueName),
+}
+
+/// The call of a run that changed something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryCall {
+    /// The run.
+    pub run: RunId,
+    /// Its call.
+    pub call: CallId,
+}
+
+/// Something is remembered under a key; what it held before is not. Stands in `system/memory`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemorySaved {
+    /// Whose.
+    pub scope: MemoryScope,
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: BlobRef,
+    /// Its begin, for lists.
+    pub begins: String,
+    /// Which call saved it.
+    pub by: MemoryCall,
+}
+
+/// A key is forgotten. Stands in `system/memory`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryForgotten {
+    /// Whose.
+    pub scope: MemoryScope,
+    /// The key.
+    pub key: String,
+    /// Which call did it; none where a person did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<MemoryCall>,
+    /// Who: a token's name, or the run.
+    pub by: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_lines() {
+        for (key, good) in [
+            ("a", true),
+            ("build/how to test", true),
+            ("ü", true),
+            ("", false),
+            (" a", false),
+            ("a\nb", false),
+            ("a\u{0}", false),
+        ] {
+            assert_eq!(is_memory_key(key), good, "{key:?}");
+        }
+        assert!(is_memory_key(&"ü".repeat(128)) && !is_memory_key(&"a".repeat(129)));
+        assert_eq!(memory_begin("\n one\ntwo"), "one…");
+        assert_eq!(memory_begin(""), "");
+    }
+}
