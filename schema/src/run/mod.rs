@@ -1,6 +1,7 @@
 //! A run: its events, and the state they fold to.
 
 mod asking;
+mod author;
 mod check_verdict;
 mod compacted;
 mod delegation;
@@ -34,6 +35,7 @@ pub(crate) mod tests;
 mod work_tests;
 
 pub use asking::*;
+pub use author::*;
 pub use check_verdict::*;
 pub use compacted::*;
 pub use delegation::*;
