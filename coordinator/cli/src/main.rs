@@ -15,7 +15,6 @@ mod backlog;
 mod batch;
 mod bench;
 mod blame;
-mod came_to;
 mod cancel;
 mod cat;
 mod checkout;

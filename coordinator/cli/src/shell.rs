@@ -6,12 +6,12 @@ use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 use docket_schema::{
     content::WorkPath,
     ids::{RunId, Turn},
-    run::{History, RunState},
+    run::RunState,
     task::TaskSpec,
     wire::{ForkRequest, ResumeRequest, ResumeResponse},
 };
 use docket_worker::{
-    client::{Client, Lineage},
+    client::Client,
     driver::{Changed, Visit, VisitPlace},
     sandbox::{Attended, CommandSpec, Ended},
     workspace::BlobSink as _,
@@ -23,7 +23,7 @@ use crate::{
     delivery::{Remote, Upload},
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    fork, resolve,
+    fork, replay, resolve,
     resume::turn_of,
     signals::Stop,
 };
@@ -150,10 +150,7 @@ async fn target(client: &Client, args: &Args) -> Outcome<Target> {
     let run = resolve::run(client, &args.id).await?;
     let task = client.run(run).await?.task;
     let spec = client.task(task).await?.task.spec;
-    let history = History::read(client.all_events(run, Lineage::Whole).await?)
-        .fail_with(Exit::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-        })?;
+    let history = replay::history(client, run).await?;
     let turn = turn_of(&history, args.turn)?;
     let state = history.state_at_end(turn).fail_as(Exit::Refused)?;
     Ok(Target { run, turn, state, spec })
