@@ -8,6 +8,7 @@ pub mod clock;
 mod dashboard;
 pub mod decide;
 pub mod gc;
+pub mod history;
 pub mod http;
 mod lease_length;
 pub mod limits;

@@ -1,16 +1,18 @@
-//! What a coordinator can show of a run's past beyond its events: turns, files as they were, differences.
+//! What a coordinator can show of a run's past beyond its events and turns: texts, files as they were, differences.
 //!
 //! Deriving that takes the workspace's code (a base is a pack of git objects), which is the worker's; so whoever
 //! starts a coordinator hands it in ([`ServerConfig::past`](crate::server::ServerConfig)), and one without it
 //! answers `not_here`. Only reads; nothing of it is ever stored.
 
-use std::{fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use docket_schema::{
     ids::RunId,
-    wire::{DiffQuery, DiffView, ExportForm, FileView, FilesQuery, ProblemCode, Timeline, TurnAnswer},
+    wire::{DiffQuery, DiffView, ExportForm, FileView, FilesQuery, ProblemCode, TurnAnswer},
 };
+
+use crate::history::CachedRun;
 
 /// What is answered, later.
 pub type Looked<'a, T> = Pin<Box<dyn Future<Output = Result<T, PastError>> + Send + 'a>>;
@@ -47,18 +49,21 @@ pub struct Exported {
     pub bytes: u64,
 }
 
-/// Looks back. Every error names the remedy.
+/// Looks back at a run as far as it had come when it was read. Every error names the remedy.
 pub trait Past: fmt::Debug + Send + Sync {
-    /// A run turn by turn, in a line each.
-    fn timeline(&self, run: RunId) -> Looked<'_, Timeline>;
     /// One turn with all it names; the newest where none is asked for.
-    fn turn(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Looked<'_, TurnAnswer>;
+    fn turn(&self, run: Arc<CachedRun>, turn: Option<u32>, eyes: Eyes) -> Looked<'_, TurnAnswer>;
     /// A file or folder as it was.
-    fn files(&self, run: RunId, query: FilesQuery) -> Looked<'_, FileView>;
-    /// What differs between two trees.
-    fn diff(&self, run: RunId, query: DiffQuery) -> Looked<'_, DiffView>;
+    fn files(&self, run: Arc<CachedRun>, query: FilesQuery) -> Looked<'_, FileView>;
+    /// What differs between two trees: of the run, or of it and another.
+    fn diff(
+        &self,
+        run: Arc<CachedRun>,
+        with: Option<Arc<CachedRun>>,
+        query: DiffQuery,
+    ) -> Looked<'_, DiffView>;
     /// The whole output of a call.
-    fn output(&self, run: RunId, call: String) -> Looked<'_, Bytes>;
+    fn output(&self, run: Arc<CachedRun>, call: String) -> Looked<'_, Bytes>;
     /// A run as a file.
     fn export(&self, run: RunId, form: ExportForm) -> Looked<'_, Exported>;
 }

@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     archive::{ArchiveSettings, Archiver},
     clock::{self, Clock},
+    history::RunHistories,
     http::{
         AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, Relays,
         RunTokens, Sessions, TokenTable, TokensUnread, router,
@@ -290,6 +291,7 @@ pub async fn start(
         meters: HttpMeters::default(),
         redactor: config.redactor,
         archive: config.archive.clone(),
+        histories: RunHistories::new(Arc::clone(&store)),
         past: config.past,
         notifications: Arc::new(NotifyTable::default()),
         notifier: config.notifier.clone(),

@@ -75,6 +75,18 @@ impl Content {
             Self::Blob(_) => None,
         }
     }
+
+    /// The text where it is in place; of a blob only its size.
+    pub fn text_or_size(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::B64(_) => match self.inline_bytes() {
+                Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                None => "(damaged)".to_owned(),
+            },
+            Self::Blob(blob) => format!("({} bytes out of line)", blob.bytes),
+        }
+    }
 }
 
 impl Default for Content {

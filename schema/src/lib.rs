@@ -10,6 +10,7 @@ pub mod content;
 pub mod eval;
 pub mod event;
 pub mod export;
+pub mod history;
 pub mod ids;
 pub mod message;
 pub mod migrations;

@@ -5,17 +5,17 @@ use crate::words::memory_scope;
 use docket_schema::{
     content::Content,
     event::{Envelope, TypedEvent as _},
+    history::CallOutcome,
     ids::{StreamId, Timestamp},
-    message::{Part, ToolUse},
+    message::ToolUse,
     queue::{QueueEvent, QueueSet},
-    run::{Compacted, GateSpec, GateStep, RunEnded, RunEvent, RunOutcome, ToolStatus},
+    run::{Compacted, RunEnded, RunEvent, ToolStatus, calls_of},
     system::{AdminAct, Fired, SkippedWhy, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
 
 use crate::{
-    came_to::CameTo,
     display::{duration, line},
     facts,
 };
@@ -162,29 +162,9 @@ fn act(act: &AdminAct) -> String {
     }
 }
 
-/// What a piece of content says in place; a blob only by its size.
-pub(crate) fn text_of(content: &Content) -> String {
-    match content {
-        Content::Text(text) => text.clone(),
-        Content::B64(_) => match content.inline_bytes() {
-            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            None => "(damaged)".to_owned(),
-        },
-        Content::Blob(blob) => format!("({} bytes out of line)", blob.bytes),
-    }
-}
-
 /// The first line that says something.
 pub(crate) fn first_line(content: &Content) -> String {
-    text_of(content).lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
-}
-
-/// The tool calls of an answer, in order.
-pub(crate) fn tool_uses(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
-    parts.iter().filter_map(|part| match part {
-        Part::ToolUse(tool) => Some(tool),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
-    })
+    content.text_or_size().lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
 }
 
 /// What a compaction did, in few words.
@@ -233,7 +213,7 @@ fn of_run(event: &RunEvent) -> String {
             let mut text = format!(
                 "{} {} in {}: {}",
                 e.call,
-                CameTo::of_result(e).word(),
+                CallOutcome::from_result(e).label(),
                 duration(e.duration_ms),
                 first_line(&e.content)
             );
@@ -282,16 +262,8 @@ fn of_run(event: &RunEvent) -> String {
 /// How a run ended, and whether anything verified that.
 pub(crate) fn ended(end: &RunEnded) -> String {
     match &end.unverified {
-        Some(why) => format!("{}, unverified: {}", outcome(&end.result), why.reason),
-        None => outcome(&end.result),
-    }
-}
-
-/// What a run came to, with its reason.
-pub(crate) fn outcome(result: &RunOutcome) -> String {
-    match result {
-        RunOutcome::Failed { message, .. } => format!("failed: {message}"),
-        RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded => result.as_str().to_owned(),
+        Some(why) => format!("{}, unverified: {}", end.result, why.reason),
+        None => end.result.to_string(),
     }
 }
 
@@ -306,11 +278,8 @@ pub(crate) const fn status(status: ToolStatus) -> &'static str {
 }
 
 fn answered(event: &docket_schema::run::ModelAnswered) -> String {
-    let text = event.parts.iter().find_map(|part| match part {
-        Part::Text { text } => Some(first_line(text)),
-        Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
-    });
-    let calls: Vec<String> = tool_uses(&event.parts).map(call).collect();
+    let text = event.texts().next().map(first_line);
+    let calls: Vec<String> = calls_of(&event.parts).map(call).collect();
     match (text, calls.as_slice()) {
         (Some(text), []) => text,
         (Some(text), calls) => format!("{text} [{}]", calls.join("; ")),
@@ -377,22 +346,6 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskAccepted(e) => format!("run {} by {} {}", e.run.short(), e.by, e.comment),
         TaskEvent::TaskRejected(e) => format!("run {} by {}: {}", e.run.short(), e.by, e.comment),
     }
-}
-
-/// A mending is shown under its check's name, with what it ran.
-pub(crate) fn mended(step: GateStep, mut gate: GateSpec) -> GateSpec {
-    match step {
-        GateStep::Check => {}
-        GateStep::Mend => {
-            gate.name = format!("mend {}", gate.name);
-            gate.command = gate
-                .mend
-                .as_ref()
-                .and_then(|mend| mend.command.clone().or_else(|| mend.imports.clone()))
-                .unwrap_or_default();
-        }
-    }
-    gate
 }
 
 #[cfg(test)]

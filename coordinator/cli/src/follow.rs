@@ -5,15 +5,15 @@ use std::{collections::HashMap, time::Duration};
 use docket_schema::{
     content::Content,
     event::TypedEvent as _,
+    history::CallOutcome,
     ids::{RunId, Seq, StreamId},
     message::CallId,
-    run::RunEvent,
+    run::{RunEvent, calls_of},
 };
 use futures_util::StreamExt as _;
 
 use crate::{
     access::Access,
-    came_to::CameTo,
     context::Context,
     display::{self, Style},
     events, facts,
@@ -120,7 +120,7 @@ fn say(cx: &Context, event: &docket_schema::event::Envelope, checks: &mut Checks
 
 /// The rest of a question that its first line began, and how it is answered.
 fn say_question(question: &Content, run: RunId) {
-    let text = events::text_of(question);
+    let text = question.text_or_size();
     if text.trim().lines().nth(1).is_some() {
         let excerpt = display::excerpt(text.trim(), QUESTION_LINES_MAX, "  ", usize::MAX);
         display::say(excerpt.trim_end());
@@ -160,23 +160,18 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
         }
         RunEvent::PhaseChanged(e) => (Some(Style::Bold), e.phase.as_str().to_owned()),
         RunEvent::ModelAnswered(e) => {
-            let text = e.parts.iter().find_map(|part| match part {
-                docket_schema::message::Part::Text { text } => Some(events::first_line(text)),
-                docket_schema::message::Part::Thinking { .. }
-                | docket_schema::message::Part::ToolUse(_)
-                | docket_schema::message::Part::ToolResult { .. } => None,
-            });
-            let calls: Vec<String> = events::tool_uses(&e.parts).map(events::call).collect();
+            let text = e.texts().next().map(events::first_line);
+            let calls: Vec<String> = calls_of(&e.parts).map(events::call).collect();
             let calls = if calls.is_empty() { String::new() } else { format!(" -> {}", calls.join(", ")) };
             (None, format!("{}{calls}", text.unwrap_or_default()).trim().to_owned())
         }
         RunEvent::ModelFailed(e) => (Some(Style::Warn), format!("the model failed: {}", e.message)),
         RunEvent::ToolFinished(e) => {
-            let came_to = CameTo::of_result(e);
-            if came_to.is_ok() {
+            let outcome = CallOutcome::from_result(e);
+            if outcome.is_ok() {
                 (None, String::new())
             } else {
-                let text = format!("   {}: {}", came_to.word(), events::first_line(&e.content));
+                let text = format!("   {}: {}", outcome.label(), events::first_line(&e.content));
                 (Some(Style::Warn), text)
             }
         }
@@ -257,14 +252,7 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
         RunEvent::ModelRequested(e) if e.attempt > 1 => {
             (Some(Style::Dim), format!("   asks {}, attempt {}", e.model, e.attempt))
         }
-        RunEvent::ModelRequested(_)
-        | RunEvent::ToolRequested(_)
-        | RunEvent::GateRequested(_)
-        | RunEvent::PolicyChanged(_)
-        | RunEvent::Delegated(_)
-        | RunEvent::ChildAnswered(_)
-        | RunEvent::RolesPinned(_)
-        | RunEvent::WorkspaceEdited(_) => (None, String::new()),
+        _ => (None, String::new()),
     };
     (style, text)
 }

@@ -104,7 +104,7 @@ impl Local {
         let token = cx.home.token()?;
         let targets = Targets::new(cx, notices)?;
         let store = open_store(cx).await?;
-        let looker = Arc::new(Looker::new(cx, Arc::clone(&store))?);
+        let looker = Arc::new(Looker::new(cx)?);
         let config = ServerConfig {
             bind,
             exposure,

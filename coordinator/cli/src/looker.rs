@@ -1,8 +1,7 @@
-//! Looks back at runs for the coordinator in this process: what its routes of a run's past answer.
+//! Looks back at runs for the coordinator in this process: what its routes of a run's past answer, but for the timeline.
 //!
-//! Reads the log from the store at hand and contents through the coordinator's own API, as the commands do
-//! (`replay`, `cat`, `diff`, `export`); writes nothing but the cache of bases. The last few runs that somebody
-//! looked at are kept, as far as they had come: moving a slider must not read a log again at each step.
+//! Reads contents through the coordinator's own API, as the commands do (`replay`, `cat`, `diff`, `export`); writes nothing
+//! but the cache of bases. Those of the last few runs that somebody looked at are kept.
 
 mod answers;
 mod once;
@@ -15,14 +14,12 @@ use std::{
 
 use bytes::Bytes;
 use docket_coordinator::{
+    history::CachedRun,
     past::{Exported, Eyes, Looked, Past, PastError},
-    store::Store,
 };
 use docket_schema::{
-    event::Head,
-    ids::{RunId, TaskId},
-    run::History,
-    wire::{DiffQuery, DiffView, ExportForm, FileView, FilesQuery, ProblemCode, Timeline, TurnAnswer},
+    ids::RunId,
+    wire::{DiffQuery, DiffView, ExportForm, FileView, FilesQuery, ProblemCode, TurnAnswer},
 };
 use docket_worker::{
     client::Client,
@@ -30,29 +27,23 @@ use docket_worker::{
     workspace::{BaseObjects, cached_base},
 };
 use once::Once;
-use tokio::sync::OnceCell;
 
 use crate::{
     blobs::Remote,
     context::Context,
     fail::{Chain, Exit, FailWith as _, Failure, Outcome},
-    lineage::Source,
 };
 
-/// Runs that are kept: two beside each other, for a few people.
-const HELD_RUNS_MAX: usize = 6;
-/// Events of all runs that are kept: some 2 KiB each.
-const HELD_EVENTS_MAX: usize = 60_000;
+/// Bases that are kept: as many as the coordinator keeps runs.
+const BASES_MAX: usize = 6;
 
 /// See the module.
 pub(crate) struct Looker {
-    store: Arc<dyn Store>,
     client: OnceLock<Client>,
     cache: PathBuf,
     scratch: PathBuf,
-    held: Mutex<VecDeque<Arc<Held>>>,
-    /// Held by whoever reads a log: of many who look at one run that goes on, one reads it.
-    reading: tokio::sync::Mutex<()>,
+    /// What each run began from, which does not change; the one looked at last is first.
+    bases: Mutex<VecDeque<(RunId, Arc<Once<BaseObjects>>)>>,
 }
 
 impl std::fmt::Debug for Looker {
@@ -61,28 +52,14 @@ impl std::fmt::Debug for Looker {
     }
 }
 
-/// A run as far as it had come when it was read.
-struct Held {
-    run: RunId,
-    task: TaskId,
-    head: Head,
-    history: Arc<History>,
-    /// Shared by all that was read of the run: what it began from does not change.
-    base: Arc<Once<BaseObjects>>,
-    /// Made once for all who look.
-    timeline: OnceCell<Timeline>,
-}
-
 impl Looker {
-    /// One for this store; it is of use once [`Looker::reaches`] was called.
-    pub(crate) fn new(cx: &Context, store: Arc<dyn Store>) -> Outcome<Self> {
+    /// One for this process; it is of use once [`Looker::reaches`] was called.
+    pub(crate) fn new(cx: &Context) -> Outcome<Self> {
         Ok(Self {
-            store,
             client: OnceLock::new(),
             cache: cx.home.folder("cache")?,
             scratch: cx.home.folder("scratch")?,
-            held: Mutex::new(VecDeque::new()),
-            reading: tokio::sync::Mutex::new(()),
+            bases: Mutex::default(),
         })
     }
 
@@ -97,54 +74,22 @@ impl Looker {
         self.client.get().ok_or_else(|| Failure::new(Exit::Unreachable, "the coordinator is just starting"))
     }
 
-    /// The run as it stands now.
-    async fn held(&self, run: RunId) -> Outcome<Arc<Held>> {
-        let view = self.store.run(run).await.map_err(anyhow::Error::from)?;
-        let view = view.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {run}")))?;
-        if let Some(held) = self.kept(run, |held| held.head == view.head) {
-            return Ok(held);
-        }
-        let _reading = self.reading.lock().await;
-        if let Some(held) = self.kept(run, |held| held.head.seq >= view.head.seq) {
-            return Ok(held);
-        }
-        let events = Source::Store(Arc::clone(&self.store)).history(run).await?;
-        let own = events.iter().rfind(|event| event.stream == docket_schema::ids::StreamId::Run(run));
-        let head = own.map_or(view.head, |event| Head { seq: event.seq, hash: event.hash });
-        let read =
-            tokio::task::spawn_blocking(move || History::read(events)).await.map_err(anyhow::Error::from)?;
-        let history = read.fail_with(Exit::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-        })?;
-        let base = self.kept(run, |_| true).map(|held| Arc::clone(&held.base)).unwrap_or_default();
-        let history = Arc::new(history);
-        let held = Held { run, task: view.task, head, history, base, timeline: OnceCell::new() };
-        Ok(self.keep(Arc::new(held)))
+    /// The place of the base of a run.
+    fn place(&self, run: RunId) -> Arc<Once<BaseObjects>> {
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = bases.iter().position(|(of, _)| *of == run).and_then(|place| bases.remove(place));
+        let (_, base) = known.unwrap_or_else(|| (run, Arc::default()));
+        bases.push_front((run, Arc::clone(&base)));
+        bases.truncate(BASES_MAX);
+        base
     }
 
-    fn kept(&self, run: RunId, is_good: impl Fn(&Held) -> bool) -> Option<Arc<Held>> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().find(|held| held.run == run && is_good(held)).map(Arc::clone)
-    }
-
-    fn keep(&self, new: Arc<Held>) -> Arc<Held> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|held| held.run != new.run);
-        held.push_front(Arc::clone(&new));
-        let events = |held: &VecDeque<Arc<Held>>| -> usize {
-            held.iter().map(|held| held.history.events().len()).sum()
-        };
-        while held.len() > HELD_RUNS_MAX || (held.len() > 1 && events(&held) > HELD_EVENTS_MAX) {
-            held.pop_back();
-        }
-        new
-    }
-
-    async fn base(&self, held: &Held) -> Outcome<Arc<BaseObjects>> {
-        let pins = crate::replay::started(&held.history, held.run)?;
+    async fn base(&self, run: &CachedRun) -> Outcome<Arc<BaseObjects>> {
+        let pins = crate::replay::started(&run.folded, run.run)?;
         let (client, cache, base) = (self.client()?.clone(), self.cache.clone(), pins.base.clone());
+        let place = self.place(run.run);
         // A pack of a whole repository is fetched, written and read: on no thread that answers requests.
-        let made = held.base.get(|| {
+        let made = place.get(|| {
             let runtime = tokio::runtime::Handle::current();
             tokio::task::spawn_blocking(move || {
                 Ok(runtime.block_on(cached_base(&base, &Remote(&client), &cache))?)
@@ -172,24 +117,25 @@ fn refused(failure: Failure) -> PastError {
 }
 
 impl Past for Looker {
-    fn timeline(&self, run: RunId) -> Looked<'_, Timeline> {
-        Box::pin(async move { self.timeline_of(run).await.map_err(refused) })
+    fn turn(&self, run: Arc<CachedRun>, turn: Option<u32>, eyes: Eyes) -> Looked<'_, TurnAnswer> {
+        Box::pin(async move { self.turn_of(&run, turn, eyes).await.map_err(refused) })
     }
 
-    fn turn(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Looked<'_, TurnAnswer> {
-        Box::pin(async move { self.turn_of(run, turn, eyes).await.map_err(refused) })
+    fn files(&self, run: Arc<CachedRun>, query: FilesQuery) -> Looked<'_, FileView> {
+        Box::pin(async move { self.files_of(&run, query).await.map_err(refused) })
     }
 
-    fn files(&self, run: RunId, query: FilesQuery) -> Looked<'_, FileView> {
-        Box::pin(async move { self.files_of(run, query).await.map_err(refused) })
+    fn diff(
+        &self,
+        run: Arc<CachedRun>,
+        with: Option<Arc<CachedRun>>,
+        query: DiffQuery,
+    ) -> Looked<'_, DiffView> {
+        Box::pin(async move { self.diff_of(&run, with.as_deref(), query).await.map_err(refused) })
     }
 
-    fn diff(&self, run: RunId, query: DiffQuery) -> Looked<'_, DiffView> {
-        Box::pin(async move { self.diff_of(run, query).await.map_err(refused) })
-    }
-
-    fn output(&self, run: RunId, call: String) -> Looked<'_, Bytes> {
-        Box::pin(async move { self.output_of(run, &call).await.map_err(refused) })
+    fn output(&self, run: Arc<CachedRun>, call: String) -> Looked<'_, Bytes> {
+        Box::pin(async move { self.output_of(&run, &call).await.map_err(refused) })
     }
 
     fn export(&self, run: RunId, form: ExportForm) -> Looked<'_, Exported> {

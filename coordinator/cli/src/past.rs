@@ -7,12 +7,14 @@ use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _, os::unix::ffi::OsS
 
 use docket_schema::{
     content::WorkPath,
+    event::TypedEvent as _,
+    history::FoldedRun,
     ids::{RunId, TreeHash, Turn},
-    run::{Hands, History, Overlay, RunEvent, RunState, SnapshotParts},
+    run::{Hands, Overlay, RunEvent, RunState, SnapshotParts},
     snapshot::{Base, Manifest},
 };
 use docket_worker::{
-    client::{Client, Lineage},
+    client::Client,
     workspace::{BaseObjects, cached_base, nearest_paths, tree_of},
 };
 
@@ -21,7 +23,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    replay::decoded,
+    replay,
 };
 
 /// A path that is not there is answered with so many that were perhaps meant.
@@ -32,7 +34,7 @@ pub(crate) struct Past {
     /// The run.
     pub(crate) run: RunId,
     /// Its events, cut into turns.
-    pub(crate) history: History,
+    pub(crate) history: FoldedRun,
     /// What it started from.
     pub(crate) base: BaseObjects,
 }
@@ -64,15 +66,8 @@ pub(crate) struct Apart {
 impl Past {
     /// Reads a run's log and its base.
     pub(crate) async fn open(cx: &Context, client: &Client, run: RunId) -> Outcome<Self> {
-        let events = client.all_events(run, Lineage::Whole).await?;
-        let history = History::read(events).fail_with(Exit::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-        })?;
-        let Some(pins) = &history.state().pins else {
-            let short = run.short();
-            let message = format!("run {short} has not started yet; `docket follow {short}` waits for it");
-            return Err(Failure::new(Exit::Refused, message));
-        };
+        let history = replay::history(client, run).await?;
+        let pins = replay::started(&history, run)?;
         let base = cached_base(&pins.base, &Remote(client), &cx.home.folder("cache")?)
             .await
             .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
@@ -115,7 +110,8 @@ impl Past {
         let span = self.history.turn(Turn(asked)).fail_as(Exit::NotFound)?;
         let (mut hands, mut parts) = (Hands::default(), SnapshotParts::default());
         for event in &self.history.events()[span.events.clone()] {
-            let typed = decoded(event);
+            let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+                .fail_as(Exit::EngineMissing)?;
             let by_hand = hands.take(&typed).is_some();
             let RunEvent::SnapshotTaken(taken) = typed else { continue };
             let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);

@@ -4,7 +4,6 @@
 
 mod output;
 mod request;
-mod sketch;
 mod text;
 mod tools;
 mod turns;
@@ -12,8 +11,9 @@ mod turns;
 use std::ops::RangeInclusive;
 
 use docket_schema::{
+    history::FoldedRun,
     ids::{RunId, Turn},
-    run::{History, RunStarted},
+    run::RunStarted,
 };
 use docket_worker::{
     client::{Client, Lineage},
@@ -22,7 +22,6 @@ use docket_worker::{
 
 pub(crate) use self::{
     output::recorded,
-    sketch::decoded,
     tools::{Choice, run_again},
     turns::{Reader, shown},
 };
@@ -102,7 +101,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// The turns asked for, of those there are.
-    fn range(&self, run: RunId, history: &History) -> Outcome<RangeInclusive<Turn>> {
+    fn range(&self, run: RunId, history: &FoldedRun) -> Outcome<RangeInclusive<Turn>> {
         let last = history.turns().last().map_or(0, |span| span.turn.0);
         let (from, to) = match self.turn {
             Some(turn) => (turn, turn),
@@ -152,14 +151,14 @@ pub(crate) async fn all_of(cx: &Context, client: &Client, run: RunId) -> Outcome
 }
 
 /// A run's whole history, cut into turns.
-pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<History> {
-    History::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
+pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
+    FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
         format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
     })
 }
 
 /// What a run pinned at its start.
-pub(crate) fn started(history: &History, run: RunId) -> Outcome<&RunStarted> {
+pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
     history.state().pins.as_deref().ok_or_else(|| {
         let message =
             format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
@@ -193,7 +192,8 @@ async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome 
     let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
         .await
         .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
-    let turns = Reader { client, base: Some(&base), with_diffs: true }.turns(run, &history, &range).await?;
+    let turns =
+        Reader { client, base: Some(&base), with_diffs: true }.turns(run, history.history(), &range).await?;
     if cx.json() {
         turns.iter().for_each(display::say_json);
         return Ok(Exit::Ok);

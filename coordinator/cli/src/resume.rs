@@ -1,8 +1,8 @@
 //! `docket resume`, and which turn of a run can be gone on from.
 
 use docket_schema::{
+    history::{FoldedRun, NoSuchTurn},
     ids::Turn,
-    run::{History, NoSuchTurn},
     wire::{ResumeRequest, ResumeResponse},
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 /// The turn at whose end something is wanted: `asked`, or the last one that ended.
-pub(crate) fn turn_of(history: &History, asked: Option<u32>) -> Outcome<Turn> {
+pub(crate) fn turn_of(history: &FoldedRun, asked: Option<u32>) -> Outcome<Turn> {
     let asked = asked.map(Turn);
     let found = asked.map_or(Ok(()), |asked| history.turn(asked).map(|_| ()));
     let found = found.and_then(|()| history.end_of(asked).map(|(_, turn)| turn));

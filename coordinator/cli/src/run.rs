@@ -23,7 +23,6 @@ use crate::{
     context::Context,
     delivery::{self, Ask, Done},
     display::{self, duration, in_one_line, line, money},
-    events,
     fail::{Exit, FailWith as _, Failure, Outcome},
     handover::Yielding,
     home_member::{HomeMember, MemberKind, MemberRole},
@@ -305,7 +304,7 @@ async fn summary(
         (Some(_) | None, None) | (None, Some(_)) => String::new(),
     };
     if let Some(text) = &state.last_text {
-        display::note(&display::excerpt(&events::text_of(text), 20, "  ", cx.screen.columns()));
+        display::note(&display::excerpt(&text.text_or_size(), 20, "  ", cx.screen.columns()));
     }
     // What a run asks was shown as it asked.
     let message = task.message.as_deref().filter(|_| task.state != TaskState::Blocked);

@@ -8,12 +8,12 @@ use docket_sandbox::{Attended, CommandSpec, Ended};
 use docket_schema::{
     content::WorkPath,
     ids::{RunId, Turn},
-    run::{History, RunState},
+    run::RunState,
     task::TaskSpec,
     wire::{ForkRequest, ResumeRequest, ResumeResponse},
 };
 use docket_worker::{
-    client::{Client, Lineage},
+    client::Client,
     driver::{Changed, Visit, VisitPlace},
     workspace::BlobSink as _,
 };
@@ -24,7 +24,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    fork, resolve,
+    fork, replay, resolve,
     resume::turn_of,
     signals::Stop,
 };
@@ -151,10 +151,7 @@ async fn target(client: &Client, args: &Args) -> Outcome<Target> {
     let run = resolve::run(client, &args.id).await?;
     let task = client.run(run).await?.task;
     let spec = client.task(task).await?.task.spec;
-    let history = History::read(client.all_events(run, Lineage::Whole).await?)
-        .fail_with(Exit::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-        })?;
+    let history = replay::history(client, run).await?;
     let turn = turn_of(&history, args.turn)?;
     let state = history.state_at_end(turn).fail_as(Exit::Refused)?;
     Ok(Target { run, turn, state, spec })

@@ -22,7 +22,6 @@ use crate::{
     context::Context,
     delivery,
     display::{self, Cell, Style, Table, duration, line, money},
-    events,
     fail::{Exit, FailWith as _, Outcome},
     policy,
     resolve::{self, Named},
@@ -116,7 +115,7 @@ impl RunRow {
             tree: state.tree.map(|tree| tree.to_string()),
             parent: view.parent.map(|parent| parent.run),
             sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
-            question: state.asked.as_ref().map(|asked| events::text_of(&asked.question)),
+            question: state.asked.as_ref().map(|asked| asked.question.text_or_size()),
             unverified: state.unverified.as_ref().map(|why| why.reason.clone()),
             started_at: view.started_at,
             ended_at: view.ended_at,
@@ -286,7 +285,7 @@ fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
 async fn say_question(cx: &Context, client: &Client, task: &TaskRecord) -> Outcome<()> {
     let (Some(how), Some(run)) = (task_rows::how(task), task.run) else { return Ok(()) };
     let asked = fold(client, run).await?.asked;
-    say_asked(cx, &asked.map(|asked| events::text_of(&asked.question)).unwrap_or_default());
+    say_asked(cx, &asked.map(|asked| asked.question.text_or_size()).unwrap_or_default());
     display::say(&how);
     Ok(())
 }

@@ -6,7 +6,6 @@
 
 mod act;
 mod compare;
-mod detail;
 mod doc;
 mod fetch;
 mod files;
@@ -17,13 +16,13 @@ mod ledger;
 mod load;
 mod model;
 mod page;
+mod remarks;
+mod run;
 mod shelf;
 mod shell;
-mod skeleton;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod timeline;
 mod travel;
 mod view;
 
@@ -31,7 +30,6 @@ pub(crate) use fetch::Beside;
 pub(crate) use keys::Key;
 pub(crate) use shell::keys as keys_of_terminal;
 pub(crate) use terminal::{Heard, Taken, is_there};
-pub(crate) use timeline::timeline;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 

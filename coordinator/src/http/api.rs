@@ -27,6 +27,7 @@ use super::{
 use crate::{
     archive::ArchiveSettings,
     clock::Clock,
+    history::RunHistories,
     lease_length::LeaseLength,
     limits::LimitTable,
     memory::MemoryTable,
@@ -81,7 +82,9 @@ pub struct Api {
     pub(crate) redactor: Redactor,
     /// How it archives.
     pub(crate) archive: ArchiveSettings,
-    /// What looks back at runs, where this program brought it.
+    /// Runs that somebody looked at.
+    pub(crate) histories: RunHistories,
+    /// What shows files of runs, where this program brought it.
     pub(crate) past: Option<Arc<dyn Past>>,
     /// What is to be told elsewhere, and what became of it.
     pub(crate) notifications: Arc<NotifyTable>,

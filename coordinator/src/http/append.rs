@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use docket_schema::{
     event::{EVENTS_PER_APPEND_MAX, NewEvent, PAYLOAD_BYTES_MAX, TypedEvent as _},
     ids::{RunId, StreamId},
-    run::{RunEvent, RunOutcome},
+    run::{EventAuthor, RunEvent, RunOutcome},
     wire::{
         APPENDS_MAX, AppendManyRequest, AppendManyResponse, AppendRequest, AppendResponse, AppendResult,
         BLOB_HASHES_MAX, BlobUpload, ProblemCode, StreamAppend,
@@ -236,39 +236,10 @@ enum Part {
 fn part_of(run: RunId, event: &RunEvent) -> Part {
     match event {
         RunEvent::RunStarted(started) if started.run != run => Part::OfAnother,
-        RunEvent::RunStarted(_)
-        | RunEvent::RunRecovered(_)
-        | RunEvent::SetupFinished(_)
-        | RunEvent::BaseChecked(_)
-        | RunEvent::PhaseChanged(_)
-        | RunEvent::ModelRequested(_)
-        | RunEvent::ModelAnswered(_)
-        | RunEvent::ModelFailed(_)
-        | RunEvent::ToolRequested(_)
-        | RunEvent::ToolFinished(_)
-        | RunEvent::SnapshotTaken(_)
-        | RunEvent::GateRequested(_)
-        | RunEvent::GateFinished(_)
-        | RunEvent::LimitReached(_)
-        | RunEvent::RolesPinned(_)
-        | RunEvent::RoleBegan(_)
-        | RunEvent::Concluded(_)
-        | RunEvent::Compacted(_) => Part::Work,
-        RunEvent::RunEnded(ended) => match ended.result {
-            RunOutcome::Succeeded | RunOutcome::Failed { .. } | RunOutcome::Cancelled => Part::Settles,
-            RunOutcome::Superseded => Part::NotTheirs,
-        },
-        RunEvent::RunPaused(_) | RunEvent::RunBlocked(_) => Part::Settles,
-        RunEvent::Forked(_)
-        | RunEvent::Told(_)
-        | RunEvent::CancelRequested(_)
-        | RunEvent::PauseRequested(_)
-        | RunEvent::Unpaused(_)
-        | RunEvent::PolicyChanged(_)
-        | RunEvent::BlockerAnswered(_)
-        | RunEvent::Delegated(_)
-        | RunEvent::ChildAnswered(_)
-        | RunEvent::WorkspaceEdited(_) => Part::NotTheirs,
+        RunEvent::RunEnded(ended) if ended.result == RunOutcome::Superseded => Part::NotTheirs,
+        RunEvent::RunEnded(_) | RunEvent::RunPaused(_) | RunEvent::RunBlocked(_) => Part::Settles,
+        event if event.author() == EventAuthor::Coordinator => Part::NotTheirs,
+        _ => Part::Work,
     }
 }
 

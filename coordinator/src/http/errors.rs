@@ -19,6 +19,7 @@ use docket_schema::{
 
 use crate::{
     decide::Rejection,
+    history::HistoryError,
     store::{AppendError, CommandError, StoreError},
 };
 
@@ -131,6 +132,22 @@ impl Refusal {
             | ProblemCode::Internal => {}
         }
         response
+    }
+}
+
+impl From<HistoryError> for Refusal {
+    fn from(error: HistoryError) -> Self {
+        let code = match error {
+            HistoryError::Store(error) => return error.into(),
+            HistoryError::NotFound(_) => ProblemCode::NotFound,
+            HistoryError::TooDeep | HistoryError::TooLong => ProblemCode::TooLarge,
+            HistoryError::Ending => ProblemCode::Unavailable,
+            HistoryError::Corrupt { .. } => {
+                tracing::error!("{}", error_chain(&error));
+                ProblemCode::Internal
+            }
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -9,11 +9,9 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, NewEvent, TypedEvent as _},
+    history::{FoldedRun, NoSuchTurn},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
-    run::{
-        CorruptLog, ForkWhy, Forked, History, NoSuchTurn, PolicyChanged, RunEvent, SnapshotTaken,
-        WorkspaceEdited,
-    },
+    run::{CorruptLog, ForkWhy, Forked, PolicyChanged, RunEvent, SnapshotTaken, WorkspaceEdited},
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
         BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
@@ -354,7 +352,7 @@ impl Point {
         turn: Option<u32>,
         edit: Option<&Edit>,
     ) -> Result<Self, Refusal> {
-        let history = History::read(lineage(api, view, Seq(u64::MAX)).await?).map_err(unreadable)?;
+        let history = FoldedRun::read(lineage(api, view, Seq(u64::MAX)).await?).map_err(unreadable)?;
         let asked = turn.map(Turn);
         if let Some(asked) = asked {
             history.turn(asked).map_err(no_fork_point)?;
@@ -398,7 +396,7 @@ impl Point {
     }
 }
 
-fn check_edit(edit: &Edit, asked: Option<Turn>, history: &History) -> Result<(), Refusal> {
+fn check_edit(edit: &Edit, asked: Option<Turn>, history: &FoldedRun) -> Result<(), Refusal> {
     let wrong =
         |field: &str, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
     let Some(turn) = asked else {

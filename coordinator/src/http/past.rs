@@ -12,7 +12,9 @@ use axum::{
 use docket_schema::{
     ids::RunId,
     system::Role,
-    wire::{DiffQuery, ExportForm, ExportQuery, FilesQuery, OutputQuery, ProblemCode, TurnQuery},
+    wire::{
+        DiffQuery, ExportForm, ExportQuery, FilesQuery, OutputQuery, ProblemCode, TimelineQuery, TurnQuery,
+    },
 };
 
 use tokio::sync::SemaphorePermit;
@@ -24,7 +26,10 @@ use super::{
     call::{Call, json},
     errors::Refusal,
 };
-use crate::past::{Exported, Eyes, Past, PastError};
+use crate::{
+    history::CachedRun,
+    past::{Exported, Eyes, Past, PastError},
+};
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -40,21 +45,28 @@ impl From<PastError> for Refusal {
 /// Bytes of an export that are in memory for whoever reads it.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The run that is asked for, where it is and can be looked back at.
-async fn asked<'a>(api: &'a Api, call: &Call) -> Result<(&'a dyn Past, RunId, SemaphorePermit<'a>), Refusal> {
-    let run: RunId = call.id()?;
-    super::runs::view(api, run).await?;
-    let past = api.past.as_deref().ok_or_else(|| {
+/// What a look back needs: the run, what shows its files, and room, which whoever goes away meanwhile gives free.
+type Asked<'a> = (Arc<CachedRun>, &'a dyn Past, SemaphorePermit<'a>);
+
+/// Room for one who looks back.
+async fn room(api: &Api) -> Result<SemaphorePermit<'_>, Refusal> {
+    let ending = |_| Refusal::new(ProblemCode::Unavailable, "the coordinator ends; ask again");
+    api.looks.acquire().await.map_err(ending)
+}
+
+/// What shows files of runs.
+fn past(api: &Api) -> Result<&dyn Past, Refusal> {
+    api.past.as_deref().ok_or_else(|| {
         let detail = "this coordinator shows no past: it was started by a program that brought none";
         Refusal::new(ProblemCode::NotFound, detail)
-    })?;
-    // Whoever goes away meanwhile gives the place free.
-    let room = api
-        .looks
-        .acquire()
-        .await
-        .map_err(|_| Refusal::new(ProblemCode::Unavailable, "the coordinator ends; ask again"))?;
-    Ok((past, run, room))
+    })
+}
+
+/// The run that is asked for, where it is and can be looked back at.
+async fn asked<'a>(api: &'a Api, call: &Call) -> Result<Asked<'a>, Refusal> {
+    let run: RunId = call.id()?;
+    let (past, room) = (past(api)?, room(api).await?);
+    Ok((api.histories.read(run).await?, past, room))
 }
 
 const fn eyes(caller: &Caller) -> Eyes {
@@ -65,34 +77,37 @@ const fn eyes(caller: &Caller) -> Eyes {
 }
 
 pub(super) async fn timeline(api: Arc<Api>, call: Call) -> Answered {
-    let (past, run, _room) = asked(&api, &call).await?;
-    json(&past.timeline(run).await?)
+    let run: RunId = call.id()?;
+    let TimelineQuery { after } = call.query()?;
+    let _room = room(&api).await?;
+    json(&api.histories.read(run).await?.timeline(after))
 }
 
 pub(super) async fn turn(api: Arc<Api>, call: Call) -> Answered {
     let TurnQuery { turn } = call.query()?;
-    let (past, run, _room) = asked(&api, &call).await?;
+    let (run, past, _room) = asked(&api, &call).await?;
     json(&past.turn(run, turn, eyes(&call.caller)).await?)
 }
 
 pub(super) async fn files(api: Arc<Api>, call: Call) -> Answered {
     let query: FilesQuery = call.query()?;
-    let (past, run, _room) = asked(&api, &call).await?;
+    let (run, past, _room) = asked(&api, &call).await?;
     json(&past.files(run, query).await?)
 }
 
 pub(super) async fn diff(api: Arc<Api>, call: Call) -> Answered {
     let query: DiffQuery = call.query()?;
-    let (past, run, _room) = asked(&api, &call).await?;
-    if let Some(with) = query.with {
-        super::runs::view(&api, with).await?;
-    }
-    json(&past.diff(run, query).await?)
+    let (run, past, _room) = asked(&api, &call).await?;
+    let with = match query.with {
+        Some(with) => Some(api.histories.read(with).await?),
+        None => None,
+    };
+    json(&past.diff(run, with, query).await?)
 }
 
 pub(super) async fn output(api: Arc<Api>, call: Call) -> Answered {
     let OutputQuery { call: asked_call } = call.query()?;
-    let (past, run, _room) = asked(&api, &call).await?;
+    let (run, past, _room) = asked(&api, &call).await?;
     let bytes = past.output(run, asked_call).await?;
     Ok(shown(Body::from(bytes), "text/plain; charset=utf-8"))
 }
@@ -104,7 +119,9 @@ pub(super) async fn export(api: Arc<Api>, call: Call) -> Answered {
         let detail = "a run with its files is for administrators; `form=jsonl` and `form=atif` hold none";
         return Err(Refusal::new(ProblemCode::Forbidden, detail).field("form"));
     }
-    let (past, run, _room) = asked(&api, &call).await?;
+    let run: RunId = call.id()?;
+    super::runs::view(&api, run).await?;
+    let (past, _room) = (past(&api)?, room(&api).await?);
     // Whoever reads the file slowly keeps nobody from looking back: it is made by then.
     let Exported { media, name, file, bytes } = past.export(run, form).await?;
     let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES);

@@ -286,7 +286,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
         .gives::<wire::LineageView>(),
     Route::new((Verb::Get, "/v1/runs/{id}/timeline"), READS, "A run turn by turn, in a line each", by!(past::timeline))
-        .gives::<wire::Timeline>(),
+        .query::<wire::TimelineQuery>().gives::<wire::Timeline>(),
     Route::new((Verb::Get, "/v1/runs/{id}/turn"), READS, "One turn: what was said, called and answered, and what the run knew after it", by!(past::turn))
         .query::<wire::TurnQuery>().gives::<wire::TurnAnswer>(),
     Route::new((Verb::Get, "/v1/runs/{id}/output"), READS, "The whole output of a tool call or a final check", by!(past::output))

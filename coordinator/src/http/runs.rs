@@ -14,8 +14,8 @@ use docket_schema::{
     run::{PolicyChanged, RunEvent, Told},
     system::AdminAct,
     wire::{
-        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, PolicyRequest, ProblemCode, RunView,
-        TELL_BYTES_MAX, TellRequest, TellResponse,
+        EventPage, EventsQuery, ParentRef, PolicyRequest, ProblemCode, RunView, TELL_BYTES_MAX, TellRequest,
+        TellResponse,
     },
 };
 
@@ -27,10 +27,11 @@ use super::{
     errors::Refusal,
     feed::{answer, page, page_limit},
 };
-use crate::store::{Append, AppendError, Condition, Holding, NewBlob};
+use crate::{
+    history,
+    store::{Append, AppendError, Condition, Holding, NewBlob},
+};
 
-/// Longest chain of runs that stand on each other's history.
-const LINEAGE_RUNS_MAX: usize = 100;
 /// Most events answered as one lineage; a longer one is read run by run.
 const LINEAGE_EVENTS_MAX: usize = 100_000;
 
@@ -104,43 +105,12 @@ async fn is_child(api: &Api, parent: RunId, run: RunId) -> Result<bool, Refusal>
 
 /// The runs whose history `of` shares, nearest first, each up to where.
 pub(super) async fn parents(api: &Api, of: &RunView) -> Result<Vec<ParentRef>, Refusal> {
-    let mut parents = Vec::new();
-    let mut next = of.parent;
-    while let Some(parent) = next {
-        if parents.len() >= LINEAGE_RUNS_MAX {
-            let detail =
-                format!("the run stands on more than {LINEAGE_RUNS_MAX} others; retry its task instead");
-            return Err(Refusal::new(ProblemCode::TooLarge, detail));
-        }
-        parents.push(parent);
-        next = view(api, parent.run).await?.parent;
-    }
-    Ok(parents)
+    Ok(history::parents(&*api.store, of).await?)
 }
 
 /// The whole history of a run up to `until` of its own stream, oldest first.
 pub(super) async fn lineage(api: &Api, of: &RunView, until: Seq) -> Result<Vec<Envelope>, Refusal> {
-    let mut parts = parents(api, of).await?;
-    parts.reverse();
-    parts.push(ParentRef { run: of.id, seq: until });
-    let mut events = Vec::new();
-    for part in parts {
-        let mut after = Seq(0);
-        loop {
-            let page = api.store.read(StreamId::Run(part.run), after, PAGE_EVENTS_MAX).await?;
-            let full = page.len() >= PAGE_EVENTS_MAX as usize;
-            after = page.last().map_or(after, |event| event.seq);
-            events.extend(page.into_iter().filter(|event| event.seq <= part.seq));
-            if events.len() > LINEAGE_EVENTS_MAX {
-                let detail = "the history is too long for one answer; read it run by run with `after`";
-                return Err(Refusal::new(ProblemCode::TooLarge, detail));
-            }
-            if !full || after >= part.seq {
-                break;
-            }
-        }
-    }
-    Ok(events)
+    Ok(history::lineage(&*api.store, of, until, LINEAGE_EVENTS_MAX).await?)
 }
 
 pub(super) async fn tell(api: Arc<Api>, call: Call) -> Answered {
@@ -202,8 +172,7 @@ async fn said(api: &Api, run: RunId, event: RunEvent, blobs: Vec<NewBlob>) -> An
 }
 
 pub(super) async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {
-    let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no run {run}"));
-    api.store.run(run).await?.ok_or_else(absent)
+    Ok(history::view(&*api.store, run).await?)
 }
 
 pub(super) fn not_yours() -> Refusal {

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     content::WorkPath,
     ids::Turn,
-    message::{CallId, Part, ToolUse},
+    message::{CallId, ToolUse},
     run::{
-        BaseChecked, Fact, GateFinished, Hands, RunEvent, RunOutcome, SnapshotTaken, ToolFinished, ToolStatus,
+        BaseChecked, Fact, GateFinished, Hands, RunEvent, RunOutcome, SnapshotTaken, ToolFinished,
+        ToolStatus, calls_of,
     },
     tool::{LintStatus, ToolFacts},
 };
@@ -142,11 +143,7 @@ impl Standing {
         let by_person = self.hands.take(event).is_some();
         if let RunEvent::ModelAnswered(answered) = event {
             self.calls.clear();
-            for part in &answered.parts {
-                if let Part::ToolUse(tool) = part {
-                    self.calls.insert(tool.call.clone(), tool.clone());
-                }
-            }
+            self.calls.extend(calls_of(&answered.parts).map(|tool| (tool.call.clone(), tool.clone())));
         } else if let RunEvent::Concluded(concluded) = event {
             // Calls that the runtime makes itself stand in no answer.
             for fact in &concluded.facts {

@@ -1,5 +1,7 @@
 //! What reaches a run from outside, how it rests, and how it ends.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -238,6 +240,15 @@ impl RunOutcome {
             Self::Failed { .. } => "failed",
             Self::Cancelled => "cancelled",
             Self::Superseded => "superseded",
+        }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { message, .. } => write!(f, "failed: {message}"),
+            Self::Succeeded | Self::Cancelled | Self::Superseded => f.write_str(self.as_str()),
         }
     }
 }

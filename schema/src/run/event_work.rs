@@ -79,6 +79,16 @@ pub struct ModelAnswered {
     pub total_ms: u64,
 }
 
+impl ModelAnswered {
+    /// Its texts, in order.
+    pub fn texts(&self) -> impl DoubleEndedIterator<Item = &Content> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text),
+            Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+        })
+    }
+}
+
 /// The model call failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelFailed {

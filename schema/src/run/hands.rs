@@ -4,10 +4,7 @@
 //! ends it. The fold tells the model by this rule what was changed, and whoever shows a turn tells a person's
 //! files apart from the run's by it. Pure.
 
-use std::ops::Range;
-
 use super::{event::RunEvent, event_work::SnapshotTaken};
-use crate::event::{Envelope, TypedEvent as _};
 
 /// Paths of a person's change that the model is told by name: more would crowd out the work.
 const EDITED_NAMES_MAX: usize = 40;
@@ -33,39 +30,6 @@ impl Hands {
     pub fn person(&self) -> Option<&str> {
         self.person.as_deref()
     }
-}
-
-/// A piece of a turn in which one side changed the workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// The person who changed it by hand; `None` = the run.
-    pub by: Option<String>,
-    /// Its events, as places among those that were asked about, up to and with its last snapshot.
-    pub events: Range<usize>,
-}
-
-/// Cuts events, those of a turn, into pieces at their snapshots. What stands behind the last snapshot is in
-/// none; events that cannot be read belong to the run.
-pub fn pieces(events: &[Envelope]) -> Vec<Piece> {
-    let mut hands = Hands::default();
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (place, event) in events.iter().enumerate() {
-        let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
-            continue;
-        };
-        let by = hands.take(&typed).map(str::to_owned);
-        if !matches!(typed, RunEvent::SnapshotTaken(_)) {
-            continue;
-        }
-        match pieces.last_mut() {
-            Some(last) if last.by == by => last.events.end = place + 1,
-            last => {
-                let start = last.map_or(0, |last| last.events.end);
-                pieces.push(Piece { by, events: start..place + 1 });
-            }
-        }
-    }
-    pieces
 }
 
 /// What the model is told of a person's change: which paths, not what is in them.

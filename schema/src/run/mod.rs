@@ -1,6 +1,7 @@
 //! A run: its events, and the state they fold to.
 
 mod asking;
+mod author;
 mod check_verdict;
 mod compacted;
 mod compaction;
@@ -12,7 +13,6 @@ mod event_role;
 mod event_work;
 mod external;
 mod hands;
-mod history;
 mod known_failures;
 mod ledger;
 mod permits;
@@ -40,6 +40,7 @@ pub(crate) mod tests;
 mod work_tests;
 
 pub use asking::*;
+pub use author::*;
 pub use check_verdict::*;
 pub use compacted::*;
 pub use compaction::*;
@@ -51,7 +52,6 @@ pub use event_role::*;
 pub use event_work::*;
 pub use external::*;
 pub use hands::*;
-pub use history::*;
 pub use known_failures::*;
 pub use ledger::*;
 pub use permits::*;

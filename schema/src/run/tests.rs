@@ -44,7 +44,7 @@ pub(crate) fn started() -> RunEvent {
     .into()
 }
 
-pub(super) fn asked(turn: u32, attempt: u32) -> RunEvent {
+pub(crate) fn asked(turn: u32, attempt: u32) -> RunEvent {
     ModelRequested {
         call: CallId::model(Turn(turn), attempt),
         purpose: Purpose::Decide,
@@ -61,7 +61,7 @@ pub(super) fn asked(turn: u32, attempt: u32) -> RunEvent {
     .into()
 }
 
-pub(super) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
+pub(crate) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
     let mut parts = vec![Part::Text { text: text.into() }];
     for index in 0..calls {
         let call = CallId::tool(Turn(turn), index);
@@ -84,7 +84,7 @@ pub(super) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
     .into()
 }
 
-pub(super) fn wanted(turn: u32, index: usize) -> RunEvent {
+pub(crate) fn wanted(turn: u32, index: usize) -> RunEvent {
     ToolRequested {
         call: CallId::tool(Turn(turn), index),
         tool: "read_file".into(),
@@ -96,7 +96,7 @@ pub(super) fn wanted(turn: u32, index: usize) -> RunEvent {
     .into()
 }
 
-fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
+pub(crate) fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
     ToolFinished {
         call: CallId::tool(Turn(turn), index),
         status: ToolStatus::Ok,
@@ -108,7 +108,7 @@ fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
     .into()
 }
 
-fn told(text: &str) -> RunEvent {
+pub(crate) fn told(text: &str) -> RunEvent {
     Told { text: text.into(), by: "a person".into() }.into()
 }
 
@@ -352,7 +352,7 @@ proptest! {
     }
 }
 
-fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
+pub(crate) fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
     let mut head = Head::EMPTY;
     let mut log = Vec::new();
     for (turn, event) in events {
@@ -375,106 +375,6 @@ fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
         log.push(envelope);
     }
     log
-}
-
-fn ends_at(events: Vec<(u32, RunEvent)>, turn: Option<u32>, wanted: Result<(u64, u32), &str>) {
-    let history = History::read(log(events)).unwrap();
-    let found = history.end_of(turn.map(Turn));
-    let found = found.map(|(event, turn)| (event.seq.0, turn.0)).map_err(|error| error.to_string());
-    assert_eq!(found, wanted.map_err(str::to_owned));
-}
-
-#[test]
-fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
-    let two = || {
-        vec![
-            (0, started()),
-            (1, asked(1, 1)),
-            (1, answered(1, "a", 0)),
-            (2, asked(2, 1)),
-            (2, answered(2, "b", 0)),
-        ]
-    };
-    let middle = || two()[..4].to_vec();
-    let failure = || {
-        ModelFailed {
-            call: CallId::model(Turn(2), 1),
-            error: "overloaded".into(),
-            message: "m".into(),
-            retry_in_ms: Some(1),
-            retry_after_ms: None,
-            needs_person: false,
-            duration_ms: 0,
-        }
-        .into()
-    };
-    let ended = RunEnded {
-        result: RunOutcome::Succeeded,
-        summary: None,
-        tree: None,
-        unverified: None,
-        decision: None,
-    };
-    let over = || [two(), vec![(2, ended.clone().into())]].concat();
-    ends_at(vec![(0, started())], None, Ok((1, 0)));
-    ends_at(two(), Some(0), Ok((1, 0)));
-    ends_at(two(), Some(1), Ok((3, 1)));
-    ends_at(two(), None, Ok((5, 2)));
-    ends_at(over(), None, Ok((5, 2)));
-    ends_at(over(), Some(2), Ok((5, 2)));
-    ends_at(over(), Some(3), Err("turn 3 has not ended: the last one that has is 2"));
-    // In the middle of a turn, and after a failed attempt at one, the one before it counts.
-    ends_at(middle(), None, Ok((3, 1)));
-    ends_at([middle(), vec![(2, failure())]].concat(), None, Ok((3, 1)));
-    ends_at(vec![], None, Err("the run has not ended a turn yet; wait for its first, or retry its task"));
-    assert!(History::read(log(vec![(1, asked(1, 1))])).is_err());
-}
-
-#[test]
-fn a_history_knows_its_turns_and_what_stood_after_each() {
-    let events = vec![
-        (0, started()),
-        (1, asked(1, 1)),
-        (1, answered(1, "a", 0)),
-        (0, told("words")),
-        (2, asked(2, 1)),
-    ];
-    let history = History::read(log(events)).unwrap();
-    let spans: Vec<_> =
-        history.turns().iter().map(|span| (span.turn.0, span.events.clone(), span.end)).collect();
-    assert_eq!(spans, [(0, 0..1, Some(0)), (1, 1..4, Some(3)), (2, 4..5, None)]);
-    let after = |turn| history.state_after(Turn(turn)).map(|state| (state.seq.0, state.turn.0));
-    assert_eq!([after(0), after(1), after(2)], [Ok((1, 0)), Ok((4, 1)), Ok((5, 2))]);
-    assert_eq!(after(3), Err(NoSuchTurn::NotThere { asked: Turn(3), last: Turn(2) }));
-}
-
-#[test]
-fn a_turns_snapshots_are_told_apart_by_whose_hands_made_them() {
-    let taken = || {
-        RunEvent::from(SnapshotTaken {
-            changes: vec![],
-            git_changes: vec![],
-            tree: TreeHash([4; 32]),
-            left_out: vec![],
-            more: false,
-        })
-    };
-    let edited = |by: &str| RunEvent::from(WorkspaceEdited { by: by.into() });
-    let told = || RunEvent::from(super::Told { text: "go on".into(), by: "me".into() });
-    let cut = |events: Vec<RunEvent>| -> Vec<(Option<String>, std::ops::Range<usize>)> {
-        let events: Vec<(u32, RunEvent)> = events.into_iter().map(|event| (1, event)).collect();
-        super::pieces(&log(events)).into_iter().map(|piece| (piece.by, piece.events)).collect()
-    };
-    assert_eq!(cut(vec![told(), taken(), told(), taken(), told()]), [(None, 0..4)]);
-    assert_eq!(
-        cut(vec![taken(), edited("me"), taken(), taken(), told(), taken()]),
-        [(None, 0..1), (Some("me".into()), 1..4), (None, 4..6)]
-    );
-    assert_eq!(
-        cut(vec![edited("me"), taken(), edited("you"), taken()]),
-        [(Some("me".into()), 0..2), (Some("you".into()), 2..4)]
-    );
-    assert_eq!(cut(vec![told(), edited("me")]), []);
 }
 
 #[test]

@@ -216,10 +216,7 @@ impl RunState {
         self.failed_attempts = 0;
         self.forgiven_attempts = 0;
         self.last_failure = None;
-        let text = event.parts.iter().rev().find_map(|part| match part {
-            Part::Text { text } => Some(text.clone()),
-            Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
-        });
+        let text = event.texts().next_back().cloned();
         self.wanted = calls_of(&event.parts).cloned().collect();
         let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
         self.answered_so(empty);
@@ -416,6 +413,14 @@ impl RunState {
         self.unverified = event.unverified;
         self.stage = Stage::Ended(event.result);
         Ok(())
+    }
+
+    /// Whether nothing is under way: no model asked, no call open or due, no failed attempt behind it. Another run can
+    /// continue from here.
+    pub fn is_at_rest(&self) -> bool {
+        let nothing_open =
+            self.wanted.is_empty() && self.last_failure.is_none() && self.snapshot_parts.is_empty();
+        self.stage == Stage::Deciding && nothing_open
     }
 
     fn require_pins(&self) -> Result<(), String> {

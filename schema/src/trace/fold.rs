@@ -11,11 +11,13 @@
 use super::span::{Moment, Span, SpanId, SpanKind, TraceId, Value};
 use crate::{
     event::{DecodeError, Envelope, TypedEvent as _},
+    history::Cost,
     ids::{RunId, TaskId, Timestamp, Turn},
     message::{CallId, ModelRef, StopReason},
     run::{
-        EngineRef, Forked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, Models,
-        Purpose, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolRequested, ToolStatus,
+        EngineRef, EventAuthor, Forked, GateFinished, GateRequested, ModelAnswered, ModelFailed,
+        ModelRequested, Models, Purpose, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolRequested,
+        ToolStatus,
     },
     tool::RecoveryClass,
 };
@@ -41,7 +43,7 @@ pub struct RunSpans {
     gates: Vec<GateRequested>,
     batch: Option<Batch>,
     moments: Vec<Moment>,
-    used: Used,
+    cost: Cost,
 }
 
 /// Up to when the calls of a batch have run.
@@ -51,13 +53,6 @@ struct Batch {
     changed: Timestamp,
     /// Those that read.
     read: Timestamp,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    input_tokens: u64,
-    output_tokens: u64,
-    cost_nusd: u64,
 }
 
 type Attributes = Vec<(&'static str, Value)>;
@@ -80,7 +75,7 @@ impl RunSpans {
             gates: Vec::new(),
             batch: None,
             moments: Vec::new(),
-            used: Used::default(),
+            cost: Cost::default(),
         }
     }
 
@@ -106,17 +101,9 @@ impl RunSpans {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
         let at = envelope.recorded_at;
         self.began_at.get_or_insert(at);
-        let is_own = !matches!(
-            event,
-            RunEvent::Told(_)
-                | RunEvent::CancelRequested(_)
-                | RunEvent::PauseRequested(_)
-                | RunEvent::Unpaused(_)
-                | RunEvent::PolicyChanged(_)
-                | RunEvent::BlockerAnswered(_)
-                | RunEvent::ChildAnswered(_)
-                | RunEvent::RunRecovered(_)
-        );
+        // A child is given work in the middle of a call, which ends before the turn does.
+        let is_own =
+            event.author() != EventAuthor::Coordinator && !matches!(event, RunEvent::RunRecovered(_));
         let mut ended = Vec::new();
         match event {
             RunEvent::RunStarted(e) => self.started(&e),
@@ -157,14 +144,7 @@ impl RunSpans {
                 self.moment("child_answered", at, vec![("docket.task.id", e.child.to_string().into())]);
             }
             RunEvent::RunEnded(e) => ended.extend(self.ended(&e.result, at)),
-            RunEvent::SnapshotTaken(_)
-            | RunEvent::SetupFinished(_)
-            | RunEvent::BaseChecked(_)
-            | RunEvent::PhaseChanged(_)
-            | RunEvent::PauseRequested(_)
-            | RunEvent::RolesPinned(_)
-            | RunEvent::Concluded(_)
-            | RunEvent::WorkspaceEdited(_) => {}
+            _ => {}
         }
         if is_own {
             self.worked_at = at;
@@ -272,14 +252,11 @@ impl RunSpans {
     }
 
     fn answered(&mut self, e: &ModelAnswered, at: Timestamp) -> Option<Span> {
-        let input = e.usage.input_tokens + e.usage.cache_read_tokens + e.usage.cache_write_tokens;
-        self.used.input_tokens += input;
-        self.used.output_tokens += e.usage.output_tokens;
-        self.used.cost_nusd += e.cost_nusd;
+        self.cost.add(e.usage, e.cost_nusd);
         let mut span = self.chat(&e.call, (before(at, e.total_ms), at))?;
         let of = &mut span.attributes;
         of.push(("gen_ai.response.finish_reasons", Value::Texts(vec![stop(&e.stop)])));
-        of.push(("gen_ai.usage.input_tokens", input.into()));
+        of.push(("gen_ai.usage.input_tokens", e.usage.asked_tokens().into()));
         of.push(("gen_ai.usage.output_tokens", e.usage.output_tokens.into()));
         of.push(("gen_ai.usage.cache_read.input_tokens", e.usage.cache_read_tokens.into()));
         of.push(("gen_ai.usage.cache_creation.input_tokens", e.usage.cache_write_tokens.into()));
@@ -376,9 +353,9 @@ impl RunSpans {
             of.push(("gen_ai.provider.name", provider.clone().into()));
             of.push(("gen_ai.request.model", model.clone().into()));
         }
-        of.push(("gen_ai.usage.input_tokens", self.used.input_tokens.into()));
-        of.push(("gen_ai.usage.output_tokens", self.used.output_tokens.into()));
-        of.push(("docket.cost_usd", usd(self.used.cost_nusd)));
+        of.push(("gen_ai.usage.input_tokens", self.cost.usage.asked_tokens().into()));
+        of.push(("gen_ai.usage.output_tokens", self.cost.usage.output_tokens.into()));
+        of.push(("docket.cost_usd", usd(self.cost.nusd)));
         if let Some(task) = self.task {
             of.push(("docket.task.id", task.to_string().into()));
         }

@@ -44,7 +44,8 @@ pub struct Timeline {
     pub opens_at: u32,
     /// Why there.
     pub opens_why: String,
-    /// Its turns in order; 0 is what came before the first.
+    /// Its turns in order; 0 is what came before the first. With `after`, those that take the place of the ones from the
+    /// first of them on.
     pub turns: Vec<TimelineTurn>,
 }
 
@@ -276,6 +277,15 @@ pub struct ChangeView {
     pub by_hand: Option<String>,
     /// Unified, where it is text.
     pub diff: Option<String>,
+}
+
+/// `GET /v1/runs/{id}/timeline`: all of it, or what changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimelineQuery {
+    /// The last event of the run's own stream that is known already: of the turns only those that changed after it are
+    /// answered, from the one that holds it on. 0 = all turns.
+    pub after: Seq,
 }
 
 /// `GET /v1/runs/{id}/turn`: which turn.

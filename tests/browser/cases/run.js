@@ -205,7 +205,7 @@ export const cases = {
   async "what it cost up to a turn, and in all, in its head and beside another"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     // The scripted model of this house has no price.
-    await page.route("**/timeline", async (route) => {
+    await page.route("**/timeline*", async (route) => {
       const response = await route.fetch();
       const json = await response.json();
       for (const row of json.turns) row.cost_so_far_nusd = row.turn * 1_250_000_000;
@@ -310,6 +310,11 @@ export const cases = {
   async "turns come as they happen, without a reload"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const run = await runOf(stage, stage.tasks.slow);
+    const asked = [];
+    page.on("request", (request) => {
+      const url = new URL(request.url());
+      if (url.pathname === `/v1/runs/${run}/timeline`) asked.push(Number(url.searchParams.get("after") ?? "0"));
+    });
     const slider = await at(stage, page, run);
     await page.evaluate(() => (window.kept = true));
     const last = async () => Number(await slider.getAttribute("max"));
@@ -326,6 +331,27 @@ export const cases = {
     await page.getByRole("dialog").getByRole("button", { name: "Tell" }).click();
     const heard = async () => (await stage.api("GET", `/v1/runs/${run}/events`)).events.some((event) => event.kind === "Told");
     await until("the words in the log", heard);
+    assert.equal(asked.filter((after) => after === 0).length, 1, "the whole timeline is fetched once");
+    assert.ok(asked.length > 3 && asked.every((after, n) => n === 0 || after >= asked[n - 1]), `then what changed: ${asked}`);
+  },
+
+  async "what a page knows of a run that it follows is what a whole timeline says"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const run = await runOf(stage, stage.tasks.slow);
+    await at(stage, page, run);
+    const differs = await page.evaluate(async (path) => {
+      const { freshTimeline } = await import("/ui/assets/live.js");
+      const { signal } = new AbortController();
+      let known = await freshTimeline(path, null, signal);
+      for (let turns = known.turns.length; known.turns.length < turns + 2; ) {
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        known = await freshTimeline(path, known, signal);
+        const whole = await freshTimeline(path, null, signal);
+        if (whole.head === known.head && JSON.stringify(whole) !== JSON.stringify(known)) return [known, whole];
+      }
+      return null;
+    }, `/v1/runs/${run}`);
+    assert.equal(differs, null, JSON.stringify(differs));
   },
 
   async "exports are files; a reader sees no contents of files"(stage) {

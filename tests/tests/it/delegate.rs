@@ -331,7 +331,7 @@ async fn a_childs_budget_is_its_parents() -> Result<()> {
     ensure!(child.view.task.spec.settings.tokens_max == Some(20_000), "{child:?}");
     let results = results(&history);
     let used = results.iter().find_map(|(.., facts)| facts.as_ref()).context("facts")?.tokens;
-    let state = docket_schema::run::History::read(history.envelopes.clone())?.state().clone();
+    let state = docket_schema::history::FoldedRun::read(history.envelopes.clone())?.state().clone();
     ensure!(used > 0 && state.totals.children.tokens == used, "{:?}", state.totals);
     let own = state.totals.usage.input_tokens + state.totals.usage.output_tokens;
     ensure!(state.asking.spent(&state.totals).tokens >= own + used, "{:?}", state.totals);
@@ -374,7 +374,7 @@ async fn a_child_that_fails_has_one_try_and_is_in_its_parents_cost() -> Result<(
             let names = ["input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"];
             names.iter().filter_map(|name| sums["usage"][*name].as_u64()).sum::<u64>()
         };
-        let all = docket_schema::run::History::read(history.envelopes.clone())?.state().clone();
+        let all = docket_schema::history::FoldedRun::read(history.envelopes.clone())?.state().clone();
         let spent = all.asking.spent(&all.totals).tokens;
         ensure!(tokens(&cost["total"]) == spent, "{spent}: {cost}");
         // Whoever gave it away would have asked its own model.

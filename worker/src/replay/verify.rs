@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    run::{CorruptLog, EngineRef, FailureKind, RunEvent, RunOutcome, RunState, Stage},
+    run::{CorruptLog, EngineRef, EventAuthor, RunEvent, RunState, Stage},
 };
 
 use super::{divergence::Divergence, proofs::Proofs};
@@ -113,7 +113,7 @@ impl Walk {
         recorded: Recorded<'_>,
         material: &Material<S>,
     ) -> Result<(), VerifyError> {
-        let decided = is_decided(recorded.event);
+        let decided = recorded.event.author() == EventAuthor::Engine;
         if self.due.is_empty() {
             // Nothing was pinned yet: whatever this is, the fold has the word.
             let Some(pins) = &self.state.pins else { return Ok(()) };
@@ -163,63 +163,5 @@ impl Walk {
         };
         self.due.extend(announce(&self.state, &decision, request));
         Ok(())
-    }
-}
-
-/// Whether an event announces a decision of the engine: results, the inbox, and what the coordinator or a
-/// failing worker wrote do not.
-const fn is_decided(event: &RunEvent) -> bool {
-    match event {
-        RunEvent::PhaseChanged(_)
-        | RunEvent::ModelRequested(_)
-        | RunEvent::ToolRequested(_)
-        | RunEvent::GateRequested(_)
-        | RunEvent::RunPaused(_)
-        | RunEvent::RoleBegan(_)
-        | RunEvent::Concluded(_)
-        | RunEvent::RunBlocked(_) => true,
-        RunEvent::Compacted(e) => e.decision.is_some(),
-        RunEvent::RunEnded(e) => e.decision.is_some() || !may_end_undecided(&e.result),
-        RunEvent::RunStarted(_)
-        | RunEvent::Forked(_)
-        | RunEvent::RolesPinned(_)
-        | RunEvent::RunRecovered(_)
-        | RunEvent::SetupFinished(_)
-        | RunEvent::BaseChecked(_)
-        | RunEvent::ModelAnswered(_)
-        | RunEvent::ModelFailed(_)
-        | RunEvent::ToolFinished(_)
-        | RunEvent::SnapshotTaken(_)
-        | RunEvent::GateFinished(_)
-        | RunEvent::Told(_)
-        | RunEvent::CancelRequested(_)
-        | RunEvent::PauseRequested(_)
-        | RunEvent::Unpaused(_)
-        | RunEvent::PolicyChanged(_)
-        | RunEvent::LimitReached(_)
-        | RunEvent::BlockerAnswered(_)
-        | RunEvent::Delegated(_)
-        | RunEvent::ChildAnswered(_)
-        | RunEvent::WorkspaceEdited(_) => false,
-    }
-}
-
-/// How a run can end without its engine: the coordinator took it away, or its worker could not go on.
-const fn may_end_undecided(result: &RunOutcome) -> bool {
-    match result {
-        RunOutcome::Cancelled
-        | RunOutcome::Superseded
-        | RunOutcome::Failed { why: FailureKind::Environment | FailureKind::Configuration, .. } => true,
-        RunOutcome::Succeeded
-        | RunOutcome::Failed {
-            why:
-                FailureKind::TurnLimit
-                | FailureKind::Limit
-                | FailureKind::Gates
-                | FailureKind::Plan
-                | FailureKind::Model
-                | FailureKind::EmptyAnswers,
-            ..
-        } => false,
     }
 }

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use docket_schema::{
     content::WorkPath,
     event::{Envelope, TypedEvent as _},
+    history::FoldedRun,
     message::{CallId, ToolUse},
     run::{
-        CorruptLog, GateFinished, History, RunEvent, RunState, SetupFinished, SnapshotTaken, Stage,
-        ToolFinished, ToolStatus,
+        CorruptLog, GateFinished, RunEvent, RunState, SetupFinished, SnapshotTaken, Stage, ToolFinished,
+        ToolStatus,
     },
     snapshot::{LeftOut, PathChange},
     tool::RecoveryClass,
@@ -36,7 +37,7 @@ const PATHS_MAX: usize = 20;
 /// # Errors
 /// [`RerunError`]: something kept calls from being run. What differs is no error.
 pub async fn rerun<S: Blobs>(
-    history: &History,
+    history: &FoldedRun,
     options: &RerunOptions,
     blobs: &S,
     told: &mut (dyn FnMut(Rerunning<'_>) + Send),
@@ -143,32 +144,7 @@ impl<S: Blobs> Walk<'_, S> {
             RunEvent::ToolFinished(result) => self.tool_finished(result),
             RunEvent::GateFinished(result) => self.gate_finished(result),
             RunEvent::SnapshotTaken(taken) => self.snapshot(taken),
-            RunEvent::Forked(_)
-            | RunEvent::RunRecovered(_)
-            | RunEvent::PhaseChanged(_)
-            | RunEvent::BaseChecked(_)
-            | RunEvent::ModelRequested(_)
-            | RunEvent::ModelAnswered(_)
-            | RunEvent::ModelFailed(_)
-            | RunEvent::ToolRequested(_)
-            | RunEvent::GateRequested(_)
-            | RunEvent::Told(_)
-            | RunEvent::CancelRequested(_)
-            | RunEvent::PauseRequested(_)
-            | RunEvent::Unpaused(_)
-            | RunEvent::PolicyChanged(_)
-            | RunEvent::LimitReached(_)
-            | RunEvent::RunPaused(_)
-            | RunEvent::RunBlocked(_)
-            | RunEvent::BlockerAnswered(_)
-            | RunEvent::Delegated(_)
-            | RunEvent::ChildAnswered(_)
-            | RunEvent::Compacted(_)
-            | RunEvent::WorkspaceEdited(_)
-            | RunEvent::RolesPinned(_)
-            | RunEvent::RoleBegan(_)
-            | RunEvent::Concluded(_)
-            | RunEvent::RunEnded(_) => {}
+            _ => {}
         }
         // An intent is run once, where the last of its batch is announced.
         let announced = matches!(event, RunEvent::ToolRequested(_) | RunEvent::GateRequested(_));

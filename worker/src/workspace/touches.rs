@@ -132,28 +132,7 @@ impl Reading {
             }
             RunEvent::Concluded(event) => self.concluded(event),
             RunEvent::SnapshotTaken(event) => return self.snapshot(envelope, event, path),
-            RunEvent::RunStarted(_)
-            | RunEvent::BaseChecked(_)
-            | RunEvent::Forked(_)
-            | RunEvent::RunRecovered(_)
-            | RunEvent::ModelRequested(_)
-            | RunEvent::ModelFailed(_)
-            | RunEvent::ToolRequested(_)
-            | RunEvent::Told(_)
-            | RunEvent::CancelRequested(_)
-            | RunEvent::PauseRequested(_)
-            | RunEvent::Unpaused(_)
-            | RunEvent::PolicyChanged(_)
-            | RunEvent::LimitReached(_)
-            | RunEvent::RunPaused(_)
-            | RunEvent::RunBlocked(_)
-            | RunEvent::BlockerAnswered(_)
-            | RunEvent::Delegated(_)
-            | RunEvent::ChildAnswered(_)
-            | RunEvent::Compacted(_)
-            | RunEvent::RolesPinned(_)
-            | RunEvent::RoleBegan(_)
-            | RunEvent::RunEnded(_) => {}
+            _ => {}
         }
         None
     }

@@ -240,7 +240,7 @@ impl<'a> Under<'a> {
                 let bytes = Remote(client).get(blob).await.fail_as(Exit::Failed)?;
                 String::from_utf8_lossy(&bytes).into_owned()
             }
-            Some(text @ (Content::Text(_) | Content::B64(_))) => crate::events::text_of(text),
+            Some(text @ (Content::Text(_) | Content::B64(_))) => text.text_or_size(),
         };
         let text = CommitText { title: &ask.task.spec.title, body: &words, task: ask.task.id, run: ask.run };
         Ok(Self {

@@ -22,7 +22,6 @@ use super::{
 use crate::{
     context::Context,
     display::{self, Style},
-    events,
     fail::{Exit, Failure, Outcome},
 };
 
@@ -129,7 +128,7 @@ fn tell(cx: &Context, task: &Staged, event: &Envelope) {
         Ok(RunEvent::RunRecovered(_)) => {
             (Style::Warn, "another process goes on, from the last snapshot".to_owned())
         }
-        Ok(RunEvent::RunEnded(end)) => (Style::Good, events::outcome(&end.result)),
+        Ok(RunEvent::RunEnded(end)) => (Style::Good, end.result.to_string()),
         Ok(_) | Err(_) => return,
     };
     let text = format!("{:<14} turn {:<2} {text}", task.sample.name, event.turn);

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use docket_schema::{
     content::Content,
     event::{Envelope, TypedEvent as _},
+    history::Cost,
     ids::{RunId, StreamId},
-    message::{Part, ToolSpec, ToolUse, Usage},
-    run::{
-        GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus,
-        edited_words,
-    },
+    message::{Part, ToolSpec, ToolUse},
+    run::{GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, ToolFinished, edited_words},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -141,8 +139,7 @@ struct Making<'a> {
     calls: BTreeMap<String, usize>,
     model: String,
     priced: bool,
-    usage: Usage,
-    cost_nusd: u64,
+    cost: Cost,
     parents: BTreeSet<String>,
     outcome: Value,
     hands: Hands,
@@ -158,8 +155,7 @@ impl<'a> Making<'a> {
             calls: BTreeMap::new(),
             model: String::new(),
             priced: false,
-            usage: Usage::default(),
-            cost_nusd: 0,
+            cost: Cost::default(),
             parents: BTreeSet::new(),
             outcome: Value::Null,
             hands: Hands::default(),
@@ -269,19 +265,7 @@ impl<'a> Making<'a> {
                     self.step(event, Source::System, format!("the run failed: {message}"));
                 }
             }
-            RunEvent::RunRecovered(_)
-            | RunEvent::PhaseChanged(_)
-            | RunEvent::ToolRequested(_)
-            | RunEvent::GateRequested(_)
-            | RunEvent::CancelRequested(_)
-            | RunEvent::PauseRequested(_)
-            | RunEvent::Unpaused(_)
-            | RunEvent::PolicyChanged(_)
-            | RunEvent::LimitReached(_)
-            | RunEvent::RunPaused(_)
-            | RunEvent::Delegated(_)
-            | RunEvent::RolesPinned(_)
-            | RunEvent::WorkspaceEdited(_) => {}
+            _ => {}
         }
     }
 
@@ -304,8 +288,7 @@ impl<'a> Making<'a> {
                 Part::ToolResult { .. } => {}
             }
         }
-        self.usage = self.usage.plus(answer.usage);
-        self.cost_nusd = self.cost_nusd.saturating_add(answer.cost_nusd);
+        self.cost.add(answer.usage, answer.cost_nusd);
         let (model, cost) = (self.model.clone(), self.priced.then(|| usd(answer.cost_nusd)));
         let place = self.steps.len();
         self.calls.extend(calls.iter().map(|call| (call.tool_call_id.clone(), place)));
@@ -315,7 +298,7 @@ impl<'a> Making<'a> {
         step.tool_calls = Some(calls).filter(|calls| !calls.is_empty());
         step.llm_call_count = Some(1);
         step.metrics = Some(Metrics {
-            prompt_tokens: prompt_tokens(answer.usage),
+            prompt_tokens: answer.usage.asked_tokens(),
             completion_tokens: answer.usage.output_tokens,
             cached_tokens: answer.usage.cache_read_tokens,
             cost_usd: cost,
@@ -329,16 +312,10 @@ impl<'a> Making<'a> {
     }
 
     fn finished(&mut self, event: &Envelope, result: &ToolFinished) {
-        let status = match result.status {
-            ToolStatus::Ok => "ok",
-            ToolStatus::Error => "error",
-            ToolStatus::Refused => "refused",
-            ToolStatus::Unknown => "unknown",
-        };
         let result = ObservationResult {
             source_call_id: Some(result.call.0.clone()),
             content: self.texts.of(&result.content),
-            extra: json!({ "status": status, "duration_ms": result.duration_ms, "exit": result.facts.exit }),
+            extra: json!({ "status": result.status, "duration_ms": result.duration_ms, "exit": result.facts.exit }),
         };
         self.observed(event, result);
     }
@@ -396,10 +373,10 @@ impl<'a> Making<'a> {
                 }),
             },
             final_metrics: FinalMetrics {
-                total_prompt_tokens: prompt_tokens(self.usage),
-                total_completion_tokens: self.usage.output_tokens,
-                total_cached_tokens: self.usage.cache_read_tokens,
-                total_cost_usd: self.priced.then(|| usd(self.cost_nusd)),
+                total_prompt_tokens: self.cost.usage.asked_tokens(),
+                total_completion_tokens: self.cost.usage.output_tokens,
+                total_cached_tokens: self.cost.usage.cache_read_tokens,
+                total_cost_usd: self.priced.then(|| usd(self.cost.nusd)),
                 total_steps: self.steps.len(),
             },
             steps: self.steps,
@@ -411,11 +388,6 @@ impl<'a> Making<'a> {
             }),
         })
     }
-}
-
-/// What the format counts as a prompt: all of it, cached or not.
-const fn prompt_tokens(usage: Usage) -> u64 {
-    usage.input_tokens.saturating_add(usage.cache_read_tokens).saturating_add(usage.cache_write_tokens)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum is in the log")]

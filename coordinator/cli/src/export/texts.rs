@@ -12,10 +12,7 @@ use docket_schema::{
 use docket_worker::client::Client;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use crate::{
-    events,
-    fail::{Exit, FailWith as _, Outcome},
-};
+use crate::fail::{Exit, FailWith as _, Outcome};
 
 /// Texts fetched at once.
 const FETCHES: usize = 4;
@@ -46,7 +43,7 @@ impl Texts {
     pub(super) fn of(&self, content: &Content) -> String {
         match content.blob() {
             Some(blob) => self.of_blob(&blob),
-            None => events::text_of(content),
+            None => content.text_or_size(),
         }
     }
 

@@ -1,29 +1,34 @@
 //! What the looker answers, made by the same code as the commands that look back.
 
-use std::{ffi::OsStr, io::Seek as _, sync::Arc};
+use std::{ffi::OsStr, io::Seek as _};
 
 use bytes::Bytes;
-use docket_coordinator::past::{Exported, Eyes};
+use docket_coordinator::{
+    history::CachedRun,
+    past::{Exported, Eyes},
+};
 use docket_schema::{
+    event::TypedEvent as _,
+    history::NoSuchTurn,
     ids::{RunId, Turn},
     message::Part,
-    run::{Ledger, NoSuchTurn, RunEvent, RunState},
+    run::{Ledger, RunEvent, RunState},
     snapshot::Manifest,
     wire::{
         ChangeView, DiffQuery, DiffView, ExportForm, FILE_SHOWN_BYTES_MAX, FileView, FilesQuery, LedgerFile,
-        LedgerLine, LedgerView, Timeline, TurnAnswer,
+        LedgerLine, LedgerView, TurnAnswer,
     },
 };
 use docket_worker::workspace::{Contents, Standing, diff_manifests, nearest_paths, standing_at, tree_of};
 
-use super::{Held, Looker};
+use super::Looker;
 use crate::{
     blobs::Remote,
     cat, export,
     fail::{Exit, FailWith as _, Failure, Outcome},
     past::path_in_tree,
-    replay::{Reader, decoded, recorded, shown},
-    step::{self, Beside},
+    replay::{Reader, recorded, shown},
+    step::Beside,
 };
 
 /// Bytes of all differences in one answer; the paths of the rest are named alone.
@@ -32,43 +37,32 @@ const DIFFS_BYTES_MAX: usize = 4 * 1024 * 1024;
 const NEAREST_MAX: usize = 3;
 
 impl Looker {
-    pub(super) async fn timeline_of(&self, run: RunId) -> Outcome<Timeline> {
-        let held = self.held(run).await?;
-        let of = Arc::clone(&held);
-        let made = held.timeline.get_or_try_init(|| async {
-            let made = tokio::task::spawn_blocking(move || {
-                step::timeline((of.run, of.task), of.head.seq, &of.history)
-            });
-            made.await.map_err(anyhow::Error::from)?.fail_with(Exit::EngineMissing, || {
-                format!("the log of run {} cannot be read by this build", run.short())
-            })
-        });
-        made.await.cloned()
-    }
-
-    pub(super) async fn turn_of(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Outcome<TurnAnswer> {
-        let held = self.held(run).await?;
-        let (turn, state) = held.state(turn)?;
+    pub(super) async fn turn_of(
+        &self,
+        run: &CachedRun,
+        turn: Option<u32>,
+        eyes: Eyes,
+    ) -> Outcome<TurnAnswer> {
+        let (turn, state) = state(run, turn)?;
         let ledger = ledger(&state.ledger);
-        let base = match held.history.state().pins {
-            Some(_) => Some(self.base(&held).await?),
+        let base = match run.folded.state().pins {
+            Some(_) => Some(self.base(run).await?),
             None => None,
         };
         let with_diffs = eyes == Eyes::Exact;
         let reader = Reader { client: self.client()?, base: base.as_deref(), with_diffs };
-        let mut turns = Box::pin(reader.turns(run, &held.history, &(turn..=turn))).await?;
+        let mut turns = Box::pin(reader.turns(run.run, run.folded.history(), &(turn..=turn))).await?;
         let mut turn =
             turns.pop().ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no turn {turn}")))?;
         shorten(&mut turn.changes);
-        let thinking = held.thinking(Turn(turn.turn));
+        let thinking = thinking(run, Turn(turn.turn));
         let diffs_withheld = eyes == Eyes::Redacted && !turn.changes.is_empty();
         Ok(TurnAnswer { turn, ledger, thinking, diffs_withheld })
     }
 
-    pub(super) async fn files_of(&self, run: RunId, query: FilesQuery) -> Outcome<FileView> {
+    pub(super) async fn files_of(&self, run: &CachedRun, query: FilesQuery) -> Outcome<FileView> {
         let path = path_in_tree(OsStr::new(query.path.as_deref().unwrap_or(".")))?;
-        let held = self.held(run).await?;
-        let (turn, tree) = self.tree(&held, query.turn).await?;
+        let (turn, tree) = self.tree(run, query.turn).await?;
         let standing = match (standing_at(&tree, path.as_ref()), &path) {
             (Some(standing), _) => standing,
             (None, None) => Standing::Folder { mode: 0o755, children: Vec::new() },
@@ -81,7 +75,7 @@ impl Looker {
                 return Err(Failure::new(Exit::NotFound, message));
             }
         };
-        let base = self.base(&held).await?;
+        let base = self.base(run).await?;
         let content = match &standing {
             Standing::File(entry) | Standing::Link(entry) if entry.size <= FILE_SHOWN_BYTES_MAX => {
                 let blobs = Remote(self.client()?);
@@ -90,21 +84,21 @@ impl Looker {
             }
             Standing::File(_) | Standing::Link(_) | Standing::Folder { .. } => None,
         };
-        Ok(cat::view(run, turn, path.as_ref(), &standing, content.as_deref()))
+        Ok(cat::view(run.run, turn, path.as_ref(), &standing, content.as_deref()))
     }
 
-    pub(super) async fn diff_of(&self, run: RunId, query: DiffQuery) -> Outcome<DiffView> {
-        let held = self.held(run).await?;
-        let other = match query.with {
-            Some(with) => Some(self.held(with).await?),
-            None => None,
-        };
-        let newer = other.as_ref().unwrap_or(&held);
-        let (old_base, new_base) = (self.base(&held).await?, self.base(newer).await?);
-        let (from, old) = match (query.from, query.with) {
+    pub(super) async fn diff_of(
+        &self,
+        run: &CachedRun,
+        with: Option<&CachedRun>,
+        query: DiffQuery,
+    ) -> Outcome<DiffView> {
+        let newer = with.unwrap_or(run);
+        let (old_base, new_base) = (self.base(run).await?, self.base(newer).await?);
+        let (from, old) = match (query.from, with) {
             (None, None) => (None, old_base.manifest().clone()),
             (turn, _) => {
-                let (turn, tree) = self.tree(&held, turn).await?;
+                let (turn, tree) = self.tree(run, turn).await?;
                 (Some(turn.0), tree)
             }
         };
@@ -117,12 +111,11 @@ impl Looker {
             .fail_with(Exit::Failed, || "the recorded contents cannot be read".to_owned())?;
         let mut changes: Vec<ChangeView> = files.into_iter().map(|file| shown(file, None)).collect();
         shorten(&mut changes);
-        Ok(DiffView { run, from, with: newer.run, to: to.0, changes })
+        Ok(DiffView { run: run.run, from, with: newer.run, to: to.0, changes })
     }
 
-    pub(super) async fn output_of(&self, run: RunId, call: &str) -> Outcome<Bytes> {
-        let held = self.held(run).await?;
-        let (_, bytes) = recorded(self.client()?, run, &held.history, call).await?;
+    pub(super) async fn output_of(&self, run: &CachedRun, call: &str) -> Outcome<Bytes> {
+        let (_, bytes) = recorded(self.client()?, run.run, &run.folded, call).await?;
         Ok(bytes.into())
     }
 
@@ -142,42 +135,42 @@ impl Looker {
     }
 
     /// The files after a turn, or after the newest.
-    async fn tree(&self, held: &Held, turn: Option<u32>) -> Outcome<(Turn, Manifest)> {
-        let (turn, state) = held.state(turn)?;
-        let base = self.base(held).await?;
+    async fn tree(&self, run: &CachedRun, turn: Option<u32>) -> Outcome<(Turn, Manifest)> {
+        let (turn, state) = state(run, turn)?;
+        let base = self.base(run).await?;
         Ok((turn, tree_of(base.manifest(), &state.overlay)))
     }
 }
 
-impl Held {
-    /// What the run knew after a turn, or after the newest.
-    fn state(&self, turn: Option<u32>) -> Outcome<(Turn, RunState)> {
-        let last = self.history.turns().last().map_or(Turn(0), |span| span.turn);
-        let turn = turn.map_or(last, Turn);
-        let state = self
-            .history
-            .state_after(turn)
-            .map_err(|error: NoSuchTurn| Failure { exit: Exit::NotFound, error: error.into() })?;
-        Ok((turn, state))
-    }
+/// What the run knew after a turn, or after the newest.
+fn state(run: &CachedRun, turn: Option<u32>) -> Outcome<(Turn, RunState)> {
+    let last = run.folded.turns().last().map_or(Turn(0), |turn| turn.turn);
+    let turn = turn.map_or(last, Turn);
+    let state = run
+        .folded
+        .state_after(turn)
+        .map_err(|error: NoSuchTurn| Failure { exit: Exit::NotFound, error: error.into() })?;
+    Ok((turn, state))
+}
 
-    /// What the model reasoned in a turn, where its provider shows it.
-    fn thinking(&self, turn: Turn) -> Vec<String> {
-        let Ok(span) = self.history.turn(turn) else { return Vec::new() };
-        let answers =
-            self.history.events()[span.events.clone()].iter().filter(|event| event.kind == "ModelAnswered");
-        let mut thoughts = Vec::new();
-        for event in answers {
-            let RunEvent::ModelAnswered(answer) = decoded(event) else { continue };
-            for part in &answer.parts {
-                if let Part::Thinking { data, .. } = part {
-                    thoughts.push(export::thought(data).to_owned());
-                }
+/// What the model reasoned in a turn, where its provider shows it.
+fn thinking(run: &CachedRun, turn: Turn) -> Vec<String> {
+    let Ok(turn) = run.folded.turn(turn) else { return Vec::new() };
+    let mut thoughts = Vec::new();
+    for event in run.folded.history().events_of(turn).iter().filter(|event| event.kind == "ModelAnswered") {
+        let Ok(RunEvent::ModelAnswered(answer)) =
+            RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+        else {
+            continue;
+        };
+        for part in &answer.parts {
+            if let Part::Thinking { data, .. } = part {
+                thoughts.push(export::thought(data).to_owned());
             }
         }
-        thoughts.retain(|thought| !thought.trim().is_empty());
-        thoughts
     }
+    thoughts.retain(|thought| !thought.trim().is_empty());
+    thoughts
 }
 
 /// Keeps the differences that fit into one answer.

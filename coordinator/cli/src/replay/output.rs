@@ -2,12 +2,11 @@
 
 use docket_schema::{
     content::{BlobRef, Content},
+    history::{FoldedRun, TurnDetail},
     ids::RunId,
-    run::History,
 };
 use docket_worker::client::Client;
 
-use super::sketch::sketches;
 use crate::{
     context::Context,
     display,
@@ -15,7 +14,13 @@ use crate::{
 };
 
 /// Writes the whole output of the call with this id.
-pub(crate) async fn say(cx: &Context, client: &Client, run: RunId, history: &History, call: &str) -> Outcome {
+pub(crate) async fn say(
+    cx: &Context,
+    client: &Client,
+    run: RunId,
+    history: &FoldedRun,
+    call: &str,
+) -> Outcome {
     let (name, bytes) = recorded(client, run, history, call).await?;
     show(cx, run, (call, &name), &bytes);
     Ok(Exit::Ok)
@@ -25,20 +30,22 @@ pub(crate) async fn say(cx: &Context, client: &Client, run: RunId, history: &His
 pub(crate) async fn recorded(
     client: &Client,
     run: RunId,
-    history: &History,
+    history: &FoldedRun,
     call: &str,
 ) -> Outcome<(String, Vec<u8>)> {
     let mut last = None;
-    for turn in sketches(history) {
-        let tools = turn.tools.into_iter().map(|tool| {
-            let result = tool.result.map(|result| (result.content, result.full));
-            (tool.tool.call, tool.tool.name, result)
+    for turn in history.turns() {
+        let TurnDetail { calls, checks, .. } = history.history().detail(turn);
+        let calls = calls.into_iter().map(|call| {
+            let result = call.result.map(|result| (result.content, result.full));
+            (call.tool.call, call.tool.name, result)
         });
-        let gates = turn.gates.into_iter().map(|gate| {
-            let result = gate.result.map(|result| (result.content, result.full));
-            (gate.call, gate.gate.name, result)
+        let checks = checks.into_iter().map(|check| {
+            let name = check.name().into_owned();
+            let result = check.result.map(|result| (result.content, result.full));
+            (check.intent.call, name, result)
         });
-        for (id, name, result) in tools.chain(gates) {
+        for (id, name, result) in calls.chain(checks) {
             if id.0 != call {
                 last = Some(id.0);
                 continue;

@@ -1,8 +1,8 @@
 //! `--request`: the exact body that a model was sent, made again and proven by the recorded hash.
 
 use docket_schema::{
+    history::{FoldedRun, ModelCall},
     ids::{RunId, Turn},
-    run::History,
 };
 use docket_worker::{
     client::Client,
@@ -10,7 +10,6 @@ use docket_worker::{
     replay::{Rebuilt, rebuild},
 };
 
-use super::sketch::{Asked, Attempt, sketch};
 use crate::{
     blobs::Remote,
     context::Context,
@@ -23,18 +22,18 @@ pub(crate) async fn say(
     cx: &Context,
     client: &Client,
     run: RunId,
-    history: &History,
+    history: &FoldedRun,
     turn: Turn,
     attempt: Option<u32>,
 ) -> Outcome {
-    let span = history.turn(turn).fail_as(Exit::NotFound)?;
-    let attempts = sketch(history, span).attempts;
+    let summary = history.turn(turn).fail_as(Exit::NotFound)?;
+    let attempts = history.history().detail(summary).model_calls;
     let wanted = match attempt {
-        Some(nth) => attempts.iter().find(|asked| asked.attempt == nth),
+        Some(nth) => attempts.iter().find(|asked| asked.intent.attempt == nth),
         None => attempts.last(),
     };
     let wanted = wanted.ok_or_else(|| Failure::new(Exit::NotFound, none(turn, &attempts)))?;
-    let events = &history.events()[..=span.events.start + wanted.place];
+    let events = &history.events()[..=wanted.place];
     let rebuilt = rebuild(events, &Material::new(Remote(client)))
         .await
         .fail_with(Exit::Verification, || format!("the request of turn {turn} cannot be made again"))?
@@ -44,7 +43,7 @@ pub(crate) async fn say(
             "replay": "view",
             "run": run,
             "turn": turn,
-            "attempt": wanted.attempt,
+            "attempt": wanted.intent.attempt,
             "attempts": attempts.len(),
             "seq": wanted.seq,
             "model": rebuilt.asked.model.to_string(),
@@ -73,8 +72,8 @@ pub(crate) async fn say(
     Ok(Exit::Ok)
 }
 
-fn none(turn: Turn, attempts: &[Attempt]) -> String {
-    let there: Vec<String> = attempts.iter().map(|asked| asked.attempt.to_string()).collect();
+fn none(turn: Turn, attempts: &[ModelCall]) -> String {
+    let there: Vec<String> = attempts.iter().map(|asked| asked.intent.attempt.to_string()).collect();
     match there.as_slice() {
         [] => format!("in turn {turn} no model was asked; the first request is that of turn 1"),
         there => format!("turn {turn} has no such attempt; it has {}", there.join(", ")),
@@ -89,20 +88,15 @@ fn disproven(rebuilt: &Rebuilt, turn: Turn) -> String {
     )
 }
 
-fn choices(attempts: &[Attempt], shown: &Attempt) -> String {
+fn choices(attempts: &[ModelCall], shown: &ModelCall) -> String {
     let each = attempts.iter().map(|asked| {
-        let outcome = match asked.outcome {
-            Some(Asked::Answered) => "answered",
-            Some(Asked::Failed) => "failed",
-            None => "without an answer",
-        };
-        format!("{} ({outcome})", asked.attempt)
+        format!("{} ({})", asked.intent.attempt, asked.outcome().unwrap_or("without an answer"))
     });
     let each: Vec<String> = each.collect();
     format!(
         "the model was asked {} times; this is attempt {}; --attempt takes {}",
         each.len(),
-        shown.attempt,
+        shown.intent.attempt,
         each.join(", ")
     )
 }

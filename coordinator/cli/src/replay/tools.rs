@@ -4,8 +4,8 @@
 use std::ops::RangeInclusive;
 
 use docket_schema::{
+    history::FoldedRun,
     ids::{RunId, Turn},
-    run::History,
 };
 use docket_worker::{
     client::Client,
@@ -58,7 +58,7 @@ pub(crate) async fn run_again(
     cx: &Context,
     client: &Client,
     run: RunId,
-    history: &History,
+    history: &FoldedRun,
     choice: Choice,
 ) -> Outcome {
     let pins = started(history, run)?;

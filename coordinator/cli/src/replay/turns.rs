@@ -1,14 +1,18 @@
 //! Turns with all that they name: texts, results and diffs fetched, ready to be shown or written as JSON.
 //!
 //! Any range of turns can be read without the others: what stood before it is known from the snapshots' paths
-//! alone. [`super::sketch`] is what can be had without fetching anything.
+//! alone.
 
 use std::ops::RangeInclusive;
 
 use docket_schema::{
     content::Content,
-    ids::{self, RunId},
-    run::{GateFinished, History, Overlay, RunEvent, SnapshotParts, TurnSpan},
+    history::{
+        FinalCheck, MessageSource, Milestone, ModelCall, RunHistory, ToolCall, TurnDetail, TurnSummary,
+        WorkspaceChange,
+    },
+    ids::{self, RunId, Seq},
+    run::{ModelAnswered, Overlay, RunEvent},
     snapshot::Manifest,
     wire::{AttemptView, CallView, ChangeView, GateView, TurnView},
 };
@@ -19,7 +23,6 @@ use docket_worker::{
     },
 };
 
-use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
     blobs::Remote,
     events,
@@ -43,7 +46,7 @@ impl Reader<'_> {
                 let bytes = self.client.get_blob(blob).await?;
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Content::Text(_) | Content::B64(_) => Ok(events::text_of(content)),
+            Content::Text(_) | Content::B64(_) => Ok(content.text_or_size()),
         }
     }
 
@@ -54,71 +57,85 @@ impl Reader<'_> {
     pub(crate) async fn turns(
         &self,
         run: RunId,
-        history: &History,
+        history: &RunHistory,
         range: &RangeInclusive<ids::Turn>,
     ) -> Outcome<Vec<TurnView>> {
-        let spans = history.turns().iter().filter(|span| range.contains(&span.turn));
+        let turns = history.turns().iter().filter(|turn| range.contains(&turn.turn));
         // Collected: what is held while contents are fetched must be able to move between threads.
-        let spans: Vec<&TurnSpan> = spans.collect();
-        let Some(first) = spans.first() else { return Ok(Vec::new()) };
-        let mut overlay = overlay_before(history, first.events.start);
-        let mut turns = Vec::new();
-        for span in spans {
-            turns.push(self.turn(run, &sketch(history, span), &mut overlay).await?);
+        let turns: Vec<&TurnSummary> = turns.collect();
+        let Some(first) = turns.first() else { return Ok(Vec::new()) };
+        let mut overlay = history.overlay_after(first.events.start).fail_as(Exit::EngineMissing)?;
+        let mut views = Vec::new();
+        for turn in turns {
+            views.push(self.turn(run, history, turn, &mut overlay).await?);
         }
-        Ok(turns)
+        Ok(views)
     }
 
-    /// A sketch with all that it names. `overlay` is what the run had changed before it, and becomes what it
-    /// has after.
-    pub(crate) async fn turn(&self, run: RunId, sketch: &Sketch, overlay: &mut Overlay) -> Outcome<TurnView> {
-        let last = sketch.attempts.last();
-        let mut turn = TurnView {
+    /// A turn with all that it names. `overlay` is what the run had changed before it, and becomes what it has after.
+    async fn turn(
+        &self,
+        run: RunId,
+        history: &RunHistory,
+        turn: &TurnSummary,
+        overlay: &mut Overlay,
+    ) -> Outcome<TurnView> {
+        let (detail, events) = (history.detail(turn), history.events_of(turn));
+        let last = detail.model_calls.last();
+        let usage = detail.cost.usage;
+        let mut view = TurnView {
             replay: "view".to_owned(),
             run: Some(run),
-            turn: sketch.turn.0,
-            phases: sketch.phases.iter().map(|phase| phase.as_str().to_owned()).collect(),
-            request_hash: last.map(|attempt| attempt.request.to_string()),
-            decision_hash: last.map(|attempt| attempt.decision.to_string()),
-            attempts: sketch.attempts.iter().map(attempt).collect(),
-            tree: sketch.tree.map(|tree| tree.to_string()),
-            notes: sketch.notes.clone(),
-            input_tokens: sketch.input_tokens,
-            output_tokens: sketch.output_tokens,
-            cost_nusd: sketch.cost_nusd,
-            ended: sketch.ended.as_ref().map(events::outcome),
-            first_seq: sketch.first_seq,
-            last_seq: sketch.last_seq,
+            turn: turn.turn.0,
+            phases: detail.phases.iter().map(|phase| phase.as_str().to_owned()).collect(),
+            request_hash: last.map(|call| call.intent.request.to_string()),
+            decision_hash: last.map(|call| call.intent.decision.to_string()),
+            attempts: detail.model_calls.iter().map(attempt).collect(),
+            tree: detail.tree.map(|tree| tree.to_string()),
+            notes: notes(history, &detail),
+            input_tokens: usage.input_tokens + usage.cache_read_tokens,
+            output_tokens: usage.output_tokens,
+            cost_nusd: detail.cost.nusd,
+            ended: detail.end.as_ref().map(ToString::to_string),
+            first_seq: events.first().map_or(Seq(0), |event| event.seq),
+            last_seq: events.last().map_or(Seq(0), |event| event.seq),
             ..TurnView::default()
         };
-        for told in &sketch.told {
-            let text = self.text(&told.text).await?;
-            turn.told.push(told.by.as_ref().map_or_else(|| text.clone(), |by| format!("{by}: {text}")));
+        for message in &detail.messages {
+            let by = match &message.from {
+                MessageSource::Person(by) => format!("{by} says: "),
+                MessageSource::Answer(by) => format!("{by} answers: "),
+                MessageSource::Hint => "a person says: ".to_owned(),
+                MessageSource::Task | MessageSource::Nudge | MessageSource::Edit => String::new(),
+                // A note tells it.
+                MessageSource::Child { .. } => continue,
+            };
+            view.told.push(by + &self.text(&message.text).await?);
         }
-        for text in &sketch.text {
-            turn.text.push_str(&self.text(text).await?);
+        for text in detail.answers().next_back().into_iter().flat_map(ModelAnswered::texts) {
+            view.text.push_str(&self.text(text).await?);
         }
-        for tool in &sketch.tools {
-            turn.tools.push(self.call(tool).await?);
+        for call in &detail.calls {
+            view.tools.push(self.call(call).await?);
         }
-        for changed in &sketch.changes {
-            turn.changes.extend(self.changes(changed, overlay).await?);
+        for change in &detail.changes {
+            view.changes.extend(self.changes(change, overlay).await?);
         }
-        for gate in &sketch.gates {
-            turn.gates.push(self.gate(gate).await?);
+        for check in &detail.checks {
+            view.gates.push(self.check(check).await?);
         }
-        Ok(turn)
+        Ok(view)
     }
 
-    async fn call(&self, sketch: &ToolSketch) -> Outcome<CallView> {
-        let result = sketch.result.as_ref();
+    async fn call(&self, call: &ToolCall) -> Outcome<CallView> {
+        let (result, outcome) = (call.result.as_ref(), call.outcome());
         Ok(CallView {
-            call: sketch.tool.call.0.clone(),
-            name: sketch.tool.name.clone(),
-            args: sketch.tool.args.clone(),
+            call: call.tool.call.0.clone(),
+            name: call.tool.name.clone(),
+            args: call.tool.args.clone(),
             status: result.map(|result| events::status(result.status).to_owned()),
-            came_to: result.map(|result| result.came_to.word().into_owned()),
-            failed: result.is_some_and(|result| !result.came_to.is_ok()),
+            came_to: outcome.map(|outcome| outcome.label().into_owned()),
+            failed: outcome.is_some_and(|outcome| !outcome.is_ok()),
             exit: result.and_then(|result| result.facts.exit),
             tests: result.and_then(|result| result.facts.tests),
             result: match result {
@@ -130,24 +147,24 @@ impl Reader<'_> {
         })
     }
 
-    async fn gate(&self, sketch: &GateSketch) -> Outcome<GateView> {
-        let result = sketch.result.as_ref();
+    async fn check(&self, check: &FinalCheck) -> Outcome<GateView> {
+        let result = check.result.as_ref();
         Ok(GateView {
-            call: sketch.call.0.clone(),
-            name: sketch.gate.name.clone(),
-            command: sketch.gate.command.clone(),
-            passed: result.map(|result| result.passed),
-            came_to: result.map_or("has no result", GateFinished::came_to).to_owned(),
+            call: check.intent.call.0.clone(),
+            name: check.name().into_owned(),
+            command: check.command().to_owned(),
+            passed: check.passed(),
+            came_to: check.outcome_label().to_owned(),
             output: match result {
                 Some(result) => self.text(&result.content).await?,
                 None => String::new(),
             },
             output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
-            duration_ms: result.map_or(0, |result| result.duration_ms),
+            duration_ms: check.duration_ms(),
         })
     }
 
-    async fn changes(&self, changed: &Changed, overlay: &mut Overlay) -> Outcome<Vec<ChangeView>> {
+    async fn changes(&self, changed: &WorkspaceChange, overlay: &mut Overlay) -> Outcome<Vec<ChangeView>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
         for change in &changed.paths {
             let path = &change.path;
@@ -202,30 +219,25 @@ fn named(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
     ChangeView { path: diff.path, what: what.to_owned(), by_hand, diff: None }
 }
 
-fn attempt(attempt: &Attempt) -> AttemptView {
-    let outcome = attempt.outcome.map(|outcome| match outcome {
-        Asked::Answered => "answered",
-        Asked::Failed => "failed",
-    });
+fn attempt(call: &ModelCall) -> AttemptView {
+    let intent = &call.intent;
     AttemptView {
-        seq: attempt.seq,
-        attempt: attempt.attempt,
-        model: attempt.model.to_string(),
-        request_hash: attempt.request.to_string(),
-        request_bytes: attempt.request_bytes,
-        decision_hash: attempt.decision.to_string(),
-        outcome: outcome.map(str::to_owned),
+        seq: call.seq,
+        attempt: intent.attempt,
+        model: intent.model.to_string(),
+        request_hash: intent.request.to_string(),
+        request_bytes: intent.request_bytes,
+        decision_hash: intent.decision.to_string(),
+        outcome: call.outcome().map(str::to_owned),
     }
 }
 
-/// What the run had changed of its base before the event at `place`.
-pub(crate) fn overlay_before(history: &History, place: usize) -> Overlay {
-    let (mut overlay, mut parts) = (Overlay::new(), SnapshotParts::default());
-    for event in history.events()[..place].iter().filter(|event| event.kind == "SnapshotTaken") {
-        if let RunEvent::SnapshotTaken(taken) = decoded(event) {
-            let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
-            overlay.extend(changes.map(|change| (change.path, change.entry)));
-        }
-    }
-    overlay
+/// What else happened, in a line each.
+fn notes(history: &RunHistory, detail: &TurnDetail) -> Vec<String> {
+    let note = |milestone: &Milestone| match &milestone.event {
+        Ok(RunEvent::ModelFailed(e)) if e.call.is_summary() => None,
+        Ok(RunEvent::ModelFailed(e)) => Some(format!("the model failed ({}): {}", e.error, e.message)),
+        Ok(_) | Err(_) => history.events().get(milestone.place).map(events::summary),
+    };
+    detail.milestones.iter().filter_map(note).collect()
 }

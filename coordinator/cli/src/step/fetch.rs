@@ -2,13 +2,13 @@
 //!
 //! Reads blobs, the cached base and the runs at hand; writes nothing but that cache.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, WorkPath},
-    event::TypedEvent as _,
-    run::{History, RunEvent, SnapshotParts},
+    history::FoldedRun,
+    run::Overlay,
     snapshot::{Entry, EntryKind, Manifest},
 };
 use docket_worker::{
@@ -21,8 +21,8 @@ use tokio::sync::OnceCell;
 
 use super::{
     compare, find,
+    run::Run,
     shelf::{Loaded, Place, Request, Shelf, Side, Want},
-    skeleton::Run,
 };
 use crate::blobs::Remote;
 
@@ -114,7 +114,7 @@ impl Fetcher {
 
     async fn base(&self, side: Side) -> Fetched<Arc<BaseObjects>> {
         let run = self.of(side)?;
-        let pins = run.pins.as_ref().ok_or("the run has not started")?;
+        let pins = run.history.pins().ok_or("the run has not started")?;
         let cell = &self.bases[usize::from(side == Side::Other)];
         let made = cell.get_or_try_init(|| async {
             cached_base(&pins.base, &Remote(&self.client), &self.cache).await.map(Arc::new)
@@ -123,18 +123,12 @@ impl Fetcher {
     }
 
     /// What differs from the base after so many events.
-    fn overlay(&self, place: Place) -> Fetched<BTreeMap<WorkPath, Option<Entry>>> {
+    fn overlay(&self, place: Place) -> Fetched<Overlay> {
         let run = self.of(place.side)?;
-        let events = run.events.get(..place.end).ok_or("the run is shorter")?;
-        let (mut overlay, mut parts) = (BTreeMap::new(), SnapshotParts::default());
-        for event in events.iter().filter(|event| event.kind == "SnapshotTaken") {
-            let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str());
-            if let RunEvent::SnapshotTaken(taken) = typed.map_err(chain)? {
-                let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
-                overlay.extend(changes.map(|change| (change.path, change.entry)));
-            }
+        if place.end > run.events().len() {
+            return Err("the run is shorter".to_owned());
         }
-        Ok(overlay)
+        run.history.overlay_after(place.end).map_err(chain)
     }
 
     async fn tree(&self, place: Place) -> Fetched<Manifest> {
@@ -159,7 +153,7 @@ impl Fetcher {
         }
         paths.sort_unstable();
         paths.dedup();
-        let at = |base: &BaseObjects, overlay: &BTreeMap<WorkPath, Option<Entry>>, path: &WorkPath| {
+        let at = |base: &BaseObjects, overlay: &Overlay, path: &WorkPath| {
             overlay.get(path).copied().unwrap_or_else(|| base.manifest().entries.get(path).copied())
         };
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
@@ -200,7 +194,7 @@ impl Fetcher {
 
     /// The request at this place, rendered again from everything before it.
     async fn request(&self, side: Side, place: usize) -> Fetched {
-        let events = self.of(side)?.events.get(..=place).ok_or("the run is shorter")?;
+        let events = self.of(side)?.events().get(..=place).ok_or("the run is shorter")?;
         let rebuilt = rebuild(events, &Material::new(self.client.clone())).await.map_err(chain)?;
         let rebuilt = rebuilt.ok_or("no request stands there")?;
         Ok(Loaded::Request(Arc::new(Request {
@@ -211,7 +205,7 @@ impl Fetcher {
     }
 
     fn ends(&self) -> Fetched {
-        let history = History::read(self.run.events.clone()).map_err(chain)?;
+        let history = FoldedRun::read(self.run.events().to_vec()).map_err(chain)?;
         let ended = history.turns().iter().filter(|span| span.end.is_some()).map(|span| span.turn);
         Ok(Loaded::Ends(Arc::new(ended.collect())))
     }

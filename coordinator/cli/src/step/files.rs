@@ -4,28 +4,27 @@ use std::collections::BTreeSet;
 
 use docket_schema::{
     content::WorkPath,
-    run::pieces,
+    history::{TurnDetail, TurnSummary},
     snapshot::{Entry, EntryKind},
 };
 use docket_worker::workspace::{ChangeView, FileDiff};
 
 use super::{
-    detail::Detail,
     doc::{Tone, Writer},
     page::Choice,
+    run::Run,
     shelf::{Loaded, Place, Side, Want},
-    skeleton::{Row, Run},
 };
 use crate::display::counted;
 
 /// The tree after a row of this run.
-pub(super) const fn after(row: &Row) -> Place {
+pub(super) const fn after(row: &TurnSummary) -> Place {
     Place { side: Side::This, end: row.events.end }
 }
 
 /// What changed: in the turn, or since the turn that it is compared with.
 pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
-    let rows = |at: usize| run.rows.get(at);
+    let rows = |at: usize| run.turns().get(at);
     let Some(row) = rows(choice.row) else { return };
     if let Some(since) = choice.since.and_then(rows) {
         // Whichever is marked: the older one is what there was before.
@@ -33,12 +32,12 @@ pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
         out.line(Tone::Bold, &format!("from the end of turn {} to the end of turn {}", from.turn, to.turn));
         return differences(out, after(from), after(to));
     }
-    let detail = Detail::of(run, row);
-    if detail.changes.is_empty() {
+    let detail = run.history.detail(row);
+    if detail.own_paths().next().is_none() {
         out.line(Tone::Dim, "this turn changed no file");
     }
-    if !detail.changes.is_empty() || !detail.by_hand.is_empty() {
-        of_turn(out, run, row);
+    if detail.changes.iter().any(|change| !change.paths.is_empty()) {
+        of_turn(out, row, &detail);
     }
     if detail.git_changes > 0 {
         out.gap();
@@ -52,16 +51,17 @@ pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
 }
 
 /// What the turn changed; and, apart from it, what a person changed by hand where it ended.
-fn of_turn(out: &mut Writer<'_>, run: &Run, row: &Row) {
-    let Some(events) = run.events.get(row.events.clone()) else { return };
-    let place = |at: usize| Place { side: Side::This, end: row.events.start + at };
-    for (nth, piece) in pieces(events).iter().enumerate() {
-        match &piece.by {
+fn of_turn(out: &mut Writer<'_>, row: &TurnSummary, detail: &TurnDetail) {
+    let place = |end: usize| Place { side: Side::This, end };
+    let mut start = row.events.start;
+    for (nth, change) in detail.changes.iter().enumerate() {
+        match &change.by {
             Some(by) => out.heading(&format!("by hand: {by}")),
             None if nth > 0 => out.heading("the run, after that"),
             None => {}
         }
-        differences(out, place(piece.events.start), place(piece.events.end));
+        differences(out, place(start), place(change.end));
+        start = change.end;
     }
 }
 
@@ -102,17 +102,17 @@ fn one(out: &mut Writer<'_>, file: &FileDiff) {
 }
 
 /// The files after a turn; those that the turn changed, or a person by hand, are marked.
-pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
+pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &TurnSummary) {
     let Some(Loaded::Tree(manifest)) = out.need(Want::Tree(after(row)), "") else { return };
-    let Detail { changes, by_hand, .. } = Detail::of(run, row);
+    let detail = run.history.detail(row);
     let count = manifest.entries.values().filter(|entry| entry.kind != EntryKind::Dir).count();
     let when = if at == 0 { "before the first turn".to_owned() } else { format!("after turn {}", row.turn) };
     out.line(Tone::Dim, &format!("{count} files {when}; Enter opens one, o asks for its name"));
-    for gone in changes.iter().chain(&by_hand).filter(|change| change.entry.is_none()) {
+    for gone in detail.own_paths().chain(detail.paths_by_hand()).filter(|change| change.entry.is_none()) {
         out.line(Tone::Bad, &format!("D {:>9}  {}", "", gone.path));
     }
-    let touched: BTreeSet<&WorkPath> = changes.iter().map(|change| &change.path).collect();
-    let by_hand: BTreeSet<&WorkPath> = by_hand.iter().map(|change| &change.path).collect();
+    let touched: BTreeSet<&WorkPath> = detail.own_paths().map(|change| &change.path).collect();
+    let by_hand: BTreeSet<&WorkPath> = detail.paths_by_hand().map(|change| &change.path).collect();
     for (path, entry) in &manifest.entries {
         let (mark, tone) = match (by_hand.contains(path), touched.contains(path)) {
             (true, _) => ("H", Tone::Warn),

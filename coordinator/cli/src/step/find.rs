@@ -4,11 +4,10 @@
 use docket_schema::ids::Turn;
 
 use super::{
-    detail::Detail,
     doc::Doc,
     page::{self, Choice, Pane, Subject},
+    run::Run,
     shelf::{Shelf, Want},
-    skeleton::Run,
 };
 
 /// Most hits kept: more than anybody steps through.
@@ -44,7 +43,7 @@ pub(super) fn matching<'a>(doc: &'a Doc, query: &'a str) -> impl DoubleEndedIter
 /// Where `query` stands, as far as `shelf` has what lies out of line; and what it has not.
 pub(super) fn hits(run: &Run, query: &str, shelf: &Shelf) -> (Vec<Hit>, Vec<Want>) {
     let (mut hits, mut wants) = (Vec::new(), Vec::new());
-    for row in 0..run.rows.len() {
+    for row in 0..run.turns().len() {
         for pane in SEARCHED {
             let choice = Choice { row, pane, since: None, request: false, file: None };
             let (doc, asked) = page::page(Subject { run, other: None }, &choice, shelf);
@@ -66,7 +65,7 @@ pub(super) fn hits(run: &Run, query: &str, shelf: &Shelf) -> (Vec<Hit>, Vec<Want
 
 /// Whether the turn changed a path that holds the query.
 fn changed(run: &Run, row: usize, query: &str) -> bool {
-    let Some(row) = run.rows.get(row).filter(|row| row.turn >= Turn(0)) else { return false };
-    let Detail { changes, by_hand, .. } = Detail::of(run, row);
-    changes.iter().chain(&by_hand).any(|change| holds(&change.path.to_string(), query))
+    let Some(row) = run.turns().get(row).filter(|row| row.turn >= Turn(0)) else { return false };
+    let detail = run.history.detail(row);
+    detail.own_paths().chain(detail.paths_by_hand()).any(|change| holds(&change.path.to_string(), query))
 }

@@ -1,11 +1,10 @@
 //! The pane of figures: tokens, cost, hashes, places in the log, times. Pure.
 
-use docket_schema::{ids::Timestamp, message::Usage, run::ModelRequested};
+use docket_schema::{history::TurnSummary, ids::Timestamp, message::Usage, run::ModelRequested};
 
 use super::{
-    detail::Detail,
     doc::{Tone, Writer},
-    skeleton::{Row, Run},
+    run::Run,
 };
 use crate::{
     display::{duration, money},
@@ -13,19 +12,19 @@ use crate::{
 };
 
 /// Everything that can be counted of a turn.
-pub(super) fn ledger(out: &mut Writer<'_>, run: &Run, row: &Row) {
-    let detail = Detail::of(run, row);
-    let priced = run.pins.as_ref().is_some_and(|pins| pins.models.are_priced());
+pub(super) fn ledger(out: &mut Writer<'_>, run: &Run, row: &TurnSummary) {
+    let detail = run.history.detail(row);
+    let priced = run.history.pins().is_some_and(|pins| pins.models.are_priced());
     let cost = |nusd| if priced { money(nusd) } else { "unknown: no price for this model".to_owned() };
     out.line(Tone::Bold, "this turn");
-    out.pair("tokens", &tokens(row.usage));
-    out.pair("cost", &cost(row.cost_nusd));
+    out.pair("tokens", &tokens(row.cost.usage));
+    out.pair("cost", &cost(row.cost.nusd));
     out.pair("took", &took(row.began_at, row.ended_at));
     out.pair("began", &row.began_at.to_string());
     out.pair("ended", &row.ended_at.to_string());
     let ran: u64 = detail.calls.iter().filter_map(|call| call.result.as_ref()).map(|e| e.duration_ms).sum();
     out.pair("tools", &format!("{} calls, {} in all", detail.calls.len(), duration(ran)));
-    for answer in &detail.answered {
+    for answer in detail.answers() {
         let model = format!(
             "first byte after {}, whole after {}",
             duration(answer.first_byte_ms),
@@ -35,16 +34,17 @@ pub(super) fn ledger(out: &mut Writer<'_>, run: &Run, row: &Row) {
         out.pair("stopped", &format!("{:?}", answer.stop));
     }
     out.heading("up to here");
-    out.pair("tokens", &tokens(row.usage_so_far));
-    out.pair("cost", &cost(row.cost_so_far_nusd));
-    if let Some(first) = run.rows.first() {
+    out.pair("tokens", &tokens(row.cost_so_far.usage));
+    out.pair("cost", &cost(row.cost_so_far.nusd));
+    if let Some(first) = run.turns().first() {
         out.pair("time", &took(first.began_at, row.ended_at));
     }
     out.heading("proof");
-    for (_, asked) in &detail.asked {
-        proof(out, asked);
+    for call in &detail.model_calls {
+        proof(out, &call.intent);
     }
-    out.pair("tree", detail.tree.as_deref().unwrap_or("no snapshot in this turn"));
+    let tree = detail.tree.map(|tree| tree.to_string());
+    out.pair("tree", tree.as_deref().unwrap_or("no snapshot in this turn"));
     places(out, run, row);
 }
 
@@ -57,8 +57,8 @@ fn proof(out: &mut Writer<'_>, asked: &ModelRequested) {
     }
 }
 
-fn places(out: &mut Writer<'_>, run: &Run, row: &Row) {
-    let Some(events) = run.events.get(row.events.clone()) else { return };
+fn places(out: &mut Writer<'_>, run: &Run, row: &TurnSummary) {
+    let events = run.history.events_of(row);
     if let (Some(first), Some(last)) = (events.first(), events.last()) {
         out.pair("events", &format!("{} to {} of {}", first.seq, last.seq, last.stream));
         out.pair("head", &last.hash.to_string());

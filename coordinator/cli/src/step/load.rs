@@ -2,11 +2,12 @@
 
 use docket_schema::{
     event::{DecodeError, Envelope},
+    history::SkimmedEvent,
     ids::RunId,
 };
 use docket_worker::client::Client;
 
-use super::skeleton::{Read, Run};
+use super::run::Run;
 use crate::{
     fail::{Exit, FailWith as _, Outcome},
     lineage::Source,
@@ -23,11 +24,11 @@ pub(super) async fn run(source: &Source, id: RunId) -> Outcome<Run> {
     let unreadable = || format!("the log of run {} cannot be read", id.short());
     let mut run = Run::new(id);
     for page in source.pages(id, read).await? {
-        run.extend(page.fail_with(Exit::EngineMissing, unreadable)?);
+        run.history.extend(page.fail_with(Exit::EngineMissing, unreadable)?);
     }
     Ok(run)
 }
 
-fn read(events: Vec<Envelope>) -> Result<Vec<Read>, DecodeError> {
-    events.into_iter().map(Read::of).collect()
+fn read(events: Vec<Envelope>) -> Result<Vec<SkimmedEvent>, DecodeError> {
+    events.into_iter().map(SkimmedEvent::read).collect()
 }

@@ -6,15 +6,20 @@
 
 use std::sync::Arc;
 
-use docket_schema::{content::WorkPath, event::Envelope, ids::Turn};
+use docket_schema::{
+    content::WorkPath,
+    event::Envelope,
+    history::{HistoryStatus, Opening, SkimmedEvent, TurnSummary},
+    ids::Turn,
+};
 
 use super::{
     doc::{Doc, Tone, Wrapped},
     files,
     layout::Layout,
     page::{self, Choice, Pane, Subject},
+    run::Run,
     shelf::{Loaded, Shelf, Side, Want},
-    skeleton::{Read, Row, Run, Standing},
     travel::{Goal, Hunt, Way},
 };
 
@@ -159,8 +164,8 @@ pub(super) struct Model {
 impl Model {
     /// A screen of this size that shows the turn somebody wants to see first.
     pub(super) fn new(run: Arc<Run>, size: (u16, u16)) -> Self {
-        let (row, why) = run.opening();
-        let failed = run.rows.get(row).is_some_and(|row| row.fate.is_failure());
+        let Opening { place: row, reason: why } = run.opening();
+        let failed = run.turns().get(row).is_some_and(|row| row.outcome.is_failure());
         let mut model = Self {
             run,
             other: None,
@@ -197,8 +202,8 @@ impl Model {
     }
 
     /// The row that is shown.
-    pub(super) fn shown(&self) -> Option<&Row> {
-        self.run.rows.get(self.row)
+    pub(super) fn shown(&self) -> Option<&TurnSummary> {
+        self.run.turns().get(self.row)
     }
 
     /// The screen has another size.
@@ -216,13 +221,13 @@ impl Model {
 
     /// The run went on. Who looks at its last turn looks at the new last one.
     pub(super) fn grew(&mut self, events: Vec<Envelope>) {
-        let at_end = self.row + 1 >= self.run.rows.len();
-        match events.into_iter().map(Read::of).collect::<Result<Vec<_>, _>>() {
-            Ok(events) => Arc::make_mut(&mut self.run).extend(events),
+        let at_end = self.row + 1 >= self.run.turns().len();
+        match events.into_iter().map(SkimmedEvent::read).collect::<Result<Vec<_>, _>>() {
+            Ok(events) => Arc::make_mut(&mut self.run).history.extend(events),
             Err(error) => self.say(Tone::Bad, error.to_string()),
         }
         if at_end && self.focus == Focus::Timeline && self.file.is_none() {
-            self.row = self.run.rows.len().saturating_sub(1);
+            self.row = self.run.turns().len().saturating_sub(1);
         }
         self.stale = true;
         self.settle();
@@ -230,10 +235,10 @@ impl Model {
 
     /// The run was read again.
     pub(super) fn reloaded(&mut self, run: Arc<Run>) {
-        let before = self.run.events.len();
+        let before = self.run.events().len();
         self.shelf.forget(Side::This);
         self.run = run;
-        let news = self.run.events.len().saturating_sub(before);
+        let news = self.run.events().len().saturating_sub(before);
         self.say(Tone::Plain, format!("read again: {news} new events"));
         self.stale = true;
         self.settle();
@@ -256,7 +261,7 @@ impl Model {
 
     /// Whether the run can change by itself.
     pub(super) fn is_open(&self) -> bool {
-        !matches!(self.run.standing, Standing::Ended(_))
+        !matches!(self.run.history.status(), HistoryStatus::Ended(_))
     }
 
     /// All that the screen lacks.
@@ -268,7 +273,7 @@ impl Model {
         }
         wants.extend(self.sameness_wanted());
         if matches!(self.overlay, Overlay::Confirming(_)) {
-            wants.push(Want::Ends(self.run.events.len()));
+            wants.push(Want::Ends(self.run.events().len()));
         }
         if matches!(&self.overlay, Overlay::Asking(Input { what: What::Open, .. })) {
             wants.extend(self.shown().map(|row| Want::Tree(files::after(row))));
@@ -280,11 +285,11 @@ impl Model {
     /// The question whose answer tells how both runs compare.
     pub(super) fn sameness_wanted(&self) -> Option<Want> {
         let other = self.other.as_ref()?;
-        Some(Want::Sameness(self.run.events.len(), other.events.len()))
+        Some(Want::Sameness(self.run.events().len(), other.events().len()))
     }
 
     fn choice(&self) -> Choice {
-        let row = self.run.rows.get(self.row);
+        let row = self.run.turns().get(self.row);
         Choice {
             row: self.row,
             pane: self.pane,
@@ -298,7 +303,7 @@ impl Model {
     pub(super) fn settle(&mut self) {
         // A search may go through a few pages until it stands at its match or waits for one.
         for _ in 0..SETTLE_ROUNDS_MAX {
-            self.row = self.row.min(self.run.rows.len().saturating_sub(1));
+            self.row = self.row.min(self.run.turns().len().saturating_sub(1));
             self.lay_out();
             if !self.hunted() {
                 break;
@@ -336,7 +341,7 @@ impl Model {
         let Layout { timeline, pane, .. } = self.layout();
         let (timeline, pane) = (usize::from(timeline.max(1)), usize::from(pane.max(1)));
         self.timeline_top = self.timeline_top.clamp((self.row + 1).saturating_sub(timeline), self.row);
-        self.timeline_top = self.timeline_top.min(self.run.rows.len().saturating_sub(timeline));
+        self.timeline_top = self.timeline_top.min(self.run.turns().len().saturating_sub(timeline));
         let last = self.page.rows.len().saturating_sub(1);
         self.cursor = self.cursor.min(last);
         if self.focus == Focus::Pane {
@@ -360,7 +365,7 @@ impl Model {
     }
 
     pub(super) fn go_to_row(&mut self, row: usize) {
-        let row = row.min(self.run.rows.len().saturating_sub(1));
+        let row = row.min(self.run.turns().len().saturating_sub(1));
         if row != self.row {
             self.row = row;
             // A file keeps its place: who steps through its versions looks at one place of it.
@@ -463,7 +468,7 @@ impl Model {
 
     /// Whether a run can go on from that turn; none while that is being worked out.
     pub(super) fn may(&self, act: Act) -> Option<bool> {
-        match self.shelf.get(&Want::Ends(self.run.events.len()))? {
+        match self.shelf.get(&Want::Ends(self.run.events().len()))? {
             Loaded::Ends(ends) => Some(ends.contains(&act.turn())),
             Loaded::Bytes(_)
             | Loaded::Tree(_)

@@ -1,16 +1,20 @@
 //! What stands in the pane that is looked at: prompt, decision, tool calls. Trees, ledger and the other run
 //! have files of their own. Pure: the same run, shelf and choice give the same lines.
 
-use docket_schema::{content::WorkPath, message::ToolUse, run::Verdict};
+use docket_schema::{
+    content::{Content, WorkPath},
+    history::{FinalCheck, ToolCall, TurnDetail, TurnSummary},
+    message::ToolUse,
+    run::{RunOutcome, Verdict},
+};
 use serde_json::Value;
 
 use super::{
     compare,
-    detail::{Call, Detail, Gate},
     doc::{Doc, Tone, Writer},
-    files, ledger,
+    files, ledger, remarks,
+    run::Run,
     shelf::{Loaded, Place, Request, Shelf, Side, Want},
-    skeleton::{Row, Run},
 };
 use crate::display::duration;
 
@@ -84,15 +88,15 @@ pub(super) fn page(subject: Subject<'_>, choice: &Choice, shelf: &Shelf) -> (Doc
         files::file(&mut out, *place, path);
         return out.end();
     }
-    let Some(row) = run.rows.get(choice.row) else {
+    let Some(row) = run.turns().get(choice.row) else {
         out.line(Tone::Dim, "the run has not started");
         return out.end();
     };
     match choice.pane {
         Pane::Prompt if choice.request => request(&mut out, run, row),
         Pane::Prompt => prompt(&mut out, run, choice.row, row),
-        Pane::Decision => decision(&mut out, &Detail::of(run, row)),
-        Pane::Calls => calls(&mut out, &Detail::of(run, row)),
+        Pane::Decision => decision(&mut out, run, &run.history.detail(row)),
+        Pane::Calls => calls(&mut out, &run.history.detail(row)),
         Pane::Diff => files::diff(&mut out, run, choice),
         Pane::Tree => files::tree(&mut out, run, choice.row, row),
         Pane::Ledger => ledger::ledger(&mut out, run, row),
@@ -103,14 +107,14 @@ pub(super) fn page(subject: Subject<'_>, choice: &Choice, shelf: &Shelf) -> (Doc
 
 /// What the model read for the first time when it made this turn's decision: the results of the turn
 /// before, and what people and the runtime said since.
-fn prompt(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
-    let detail = Detail::of(run, row);
-    let Some(before) = at.checked_sub(1).and_then(|at| run.rows.get(at)) else {
+fn prompt(out: &mut Writer<'_>, run: &Run, at: usize, row: &TurnSummary) {
+    let detail = run.history.detail(row);
+    let Some(before) = at.checked_sub(1).and_then(|at| run.turns().get(at)) else {
         out.line(Tone::Dim, "before the first turn: what the run was given");
         return given(out, run, &detail);
     };
-    let before = Detail::of(run, before);
-    for told in &before.told {
+    let before = run.history.detail(before);
+    for told in remarks::told(&before) {
         out.heading(&format!("{}:", told.by));
         out.content(Tone::Plain, "  ", &told.text);
     }
@@ -119,63 +123,64 @@ fn prompt(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
         let Some(result) = &call.result else { continue };
         let tone = if call.is_ok() { Tone::Bold } else { Tone::Warn };
         out.gap();
-        out.line(tone, &format!("result of {} {}: {}", call.made.call, call.made.name, call.word()));
+        let (tool, label) = (&call.tool, call.outcome_label());
+        out.line(tone, &format!("result of {} {}: {label}", tool.call, tool.name));
         out.content(Tone::Plain, "  ", &result.content);
     }
-    for gate in before.gates.iter().filter(|gate| gate.came_to == "failed") {
+    for check in before.checks.iter().filter(|check| check.outcome_label() == "failed") {
         out.gap();
-        out.line(Tone::Warn, &format!("final check {} failed: {}", gate.spec.name, gate.spec.command));
-        if let Some(content) = &gate.content {
-            out.content(Tone::Plain, "  ", content);
+        out.line(Tone::Warn, &format!("final check {} failed: {}", check.name(), check.command()));
+        if let Some(result) = &check.result {
+            out.content(Tone::Plain, "  ", &result.content);
         }
     }
     out.echo(false);
-    for (_, asked) in &detail.asked {
-        if let Some(nudge) = &asked.nudge {
+    for call in &detail.model_calls {
+        if let Some(nudge) = &call.intent.nudge {
             out.heading("the runtime adds:");
             out.block(Tone::Plain, "  ", nudge);
         }
     }
     out.gap();
-    match detail.asked.first() {
-        Some((_, asked)) => out.line(
-            Tone::Dim,
-            &format!("the whole request had {} bytes; x shows it, byte for byte", asked.request_bytes),
-        ),
+    match detail.model_calls.first() {
+        Some(call) => {
+            let bytes = call.intent.request_bytes;
+            out.line(Tone::Dim, &format!("the whole request had {bytes} bytes; x shows it, byte for byte"));
+        }
         None => out.line(Tone::Dim, "the model has not been asked in this turn"),
     }
 }
 
-fn given(out: &mut Writer<'_>, run: &Run, detail: &Detail) {
-    for told in &detail.told {
+fn given(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
+    for told in remarks::told(detail) {
         out.heading(&format!("{}:", told.by));
         out.content(Tone::Plain, "  ", &told.text);
     }
-    if let Some(pins) = &run.pins {
+    if let Some(pins) = run.history.pins() {
         out.heading("the system prompt:");
-        out.content(Tone::Plain, "  ", &docket_schema::content::Content::Blob(pins.prompts.system));
+        out.content(Tone::Plain, "  ", &Content::Blob(pins.prompts.system));
     }
-    notes(out, detail);
+    notes(out, run, detail);
 }
 
-fn notes(out: &mut Writer<'_>, detail: &Detail) {
-    for note in &detail.notes {
+fn notes(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
+    for note in remarks::notes(run, detail) {
         out.gap();
         out.line(Tone::Warn, &format!("{}:", note.by));
         out.content(Tone::Plain, "  ", &note.text);
     }
 }
 
-fn request(out: &mut Writer<'_>, run: &Run, row: &Row) {
-    let detail = Detail::of(run, row);
-    let Some((place, asked)) = detail.asked.last() else {
+fn request(out: &mut Writer<'_>, run: &Run, row: &TurnSummary) {
+    let detail = run.history.detail(row);
+    let Some(call) = detail.model_calls.last() else {
         return out.line(Tone::Dim, "the model has not been asked in this turn");
     };
     out.line(
         Tone::Dim,
-        &format!("the exact request to {}, rendered again from the log; x goes back", asked.model),
+        &format!("the exact request to {}, rendered again from the log; x goes back", call.intent.model),
     );
-    let Some(Loaded::Request(request)) = out.need(Want::Request(Side::This, *place), "") else { return };
+    let Some(Loaded::Request(request)) = out.need(Want::Request(Side::This, call.place), "") else { return };
     let Request { body, hash, recorded } = &*request;
     if hash == recorded {
         out.line(Tone::Good, &format!("{} bytes; their hash is the recorded one: {hash}", body.len()));
@@ -234,9 +239,9 @@ fn laid_out(json: &str) -> String {
     out
 }
 
-fn decision(out: &mut Writer<'_>, detail: &Detail) {
-    notes(out, detail);
-    if detail.answered.is_empty() {
+fn decision(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
+    notes(out, run, detail);
+    if detail.answers().next().is_none() {
         out.gap();
         out.line(Tone::Dim, "no answer of a model in this turn");
     }
@@ -246,15 +251,16 @@ fn decision(out: &mut Writer<'_>, detail: &Detail) {
     }
     for call in &detail.calls {
         out.gap();
-        made(out, &call.made);
+        made(out, &call.tool);
         out.echo(true);
         let tone = if call.is_ok() { Tone::Good } else { Tone::Warn };
-        out.line(tone, &format!("  {}", call.word()));
+        out.line(tone, &format!("  {}", call.outcome_label()));
         out.echo(false);
     }
-    if let Some(ended) = &detail.ended {
+    if let Some(end) = &detail.end {
         out.gap();
-        out.line(if ended == "succeeded" { Tone::Good } else { Tone::Bad }, &format!("the run {ended}"));
+        let tone = if *end == RunOutcome::Succeeded { Tone::Good } else { Tone::Bad };
+        out.line(tone, &format!("the run {end}"));
     }
 }
 
@@ -300,28 +306,29 @@ fn argument(out: &mut Writer<'_>, name: &str, value: &Value) {
     }
 }
 
-fn calls(out: &mut Writer<'_>, detail: &Detail) {
-    if detail.calls.is_empty() && detail.gates.is_empty() {
+fn calls(out: &mut Writer<'_>, detail: &TurnDetail) {
+    if detail.calls.is_empty() && detail.checks.is_empty() {
         out.line(Tone::Dim, "no call in this turn");
     }
     for call in &detail.calls {
         out.gap();
         one_call(out, call);
     }
-    for gate in &detail.gates {
+    for check in &detail.checks {
         out.gap();
-        one_gate(out, gate);
+        one_check(out, check);
     }
 }
 
-fn one_call(out: &mut Writer<'_>, call: &Call) {
+fn one_call(out: &mut Writer<'_>, call: &ToolCall) {
     let took = call.result.as_ref().map_or_else(String::new, |e| format!(" in {}", duration(e.duration_ms)));
     let tone = if call.is_ok() { Tone::Good } else { Tone::Bad };
-    out.line(tone, &format!("{} {}: {}{took}", call.made.call, call.made.name, call.word()));
+    let (tool, label) = (&call.tool, call.outcome_label());
+    out.line(tone, &format!("{} {}: {label}{took}", tool.call, tool.name));
     out.echo(true);
-    out.line(Tone::Dim, &format!("  {}", crate::events::call(&call.made)));
+    out.line(Tone::Dim, &format!("  {}", crate::events::call(tool)));
     out.echo(false);
-    match call.wanted.as_ref().map(|wanted| &wanted.policy) {
+    match call.intent.as_ref().map(|intent| &intent.policy) {
         Some(Verdict::Deny { rule, reason }) => {
             out.line(Tone::Warn, &format!("  refused by rule {rule}: {reason}"));
         }
@@ -337,26 +344,23 @@ fn one_call(out: &mut Writer<'_>, call: &Call) {
         // The whole output holds what the model read of it, and what was cut.
         Some(full) => {
             out.line(Tone::Dim, &format!("  the whole output, {} bytes; the model read it cut", full.bytes));
-            out.content(Tone::Plain, "  ", &docket_schema::content::Content::Blob(full));
+            out.content(Tone::Plain, "  ", &Content::Blob(full));
         }
         None => out.content(Tone::Plain, "  ", &result.content),
     }
 }
 
-fn one_gate(out: &mut Writer<'_>, gate: &Gate) {
-    let (tone, word) = match (gate.passed, gate.came_to) {
-        (Some(true), "passed" | "mended") => (Tone::Good, gate.came_to),
-        (Some(false), "failed") => (Tone::Bad, gate.came_to),
-        (_, came_to) => (Tone::Warn, came_to),
+fn one_check(out: &mut Writer<'_>, check: &FinalCheck) {
+    let (tone, word) = match (check.passed(), check.outcome_label()) {
+        (Some(true), word @ ("passed" | "mended")) => (Tone::Good, word),
+        (Some(false), word @ "failed") => (Tone::Bad, word),
+        (_, word) => (Tone::Warn, word),
     };
-    let took = duration(gate.duration_ms);
-    out.line(tone, &format!("{} final check {} {word} in {took}", gate.call, gate.spec.name));
-    out.line(Tone::Dim, &format!("  {}", gate.spec.command));
-    match (&gate.full, &gate.content) {
-        (Some(full), _) => {
-            out.content(Tone::Plain, "  ", &docket_schema::content::Content::Blob(*full));
-        }
-        (None, Some(content)) => out.content(Tone::Plain, "  ", content),
-        (None, None) => {}
+    let took = duration(check.duration_ms());
+    out.line(tone, &format!("{} final check {} {word} in {took}", check.intent.call, check.name()));
+    out.line(Tone::Dim, &format!("  {}", check.command()));
+    if let Some(result) = &check.result {
+        let whole = result.full.map(Content::Blob);
+        out.content(Tone::Plain, "  ", whole.as_ref().unwrap_or(&result.content));
     }
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use docket_schema::{event::Envelope, ids::Seq};
+use docket_schema::event::Envelope;
 use docket_worker::client::Client;
 use futures_util::StreamExt as _;
 use ratatui::crossterm::event;
@@ -29,8 +29,8 @@ use super::{
     fetch::Fetcher,
     load,
     model::{Act, Effect, Model},
+    run::Run,
     shelf::{Loaded, Side, Want},
-    skeleton::Run,
     terminal::{self, Heard, Taken},
     view::{self, Palette},
 };
@@ -292,12 +292,4 @@ pub(crate) fn keys(wanted: Arc<AtomicBool>) -> mpsc::Receiver<Heard> {
         }
     });
     receiver
-}
-
-impl Run {
-    /// The last event of the run's own stream; 0 where it has none.
-    fn own_head(&self) -> Seq {
-        let own = docket_schema::ids::StreamId::Run(self.id);
-        self.events.last().filter(|event| event.stream == own).map_or(Seq(0), |event| event.seq)
-    }
 }

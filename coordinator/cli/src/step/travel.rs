@@ -1,6 +1,6 @@
 //! Jumps: to failures, to differences, to matches of a search, to a file by its name. Pure.
 
-use docket_schema::content::WorkPath;
+use docket_schema::{content::WorkPath, history::TurnOutcome};
 
 use super::{
     compare::Sameness,
@@ -10,7 +10,6 @@ use super::{
     model::{Effect, Focus, Input, Model, Overlay, What},
     page::Pane,
     shelf::{Loaded, Want},
-    skeleton::Fate,
 };
 
 /// A direction.
@@ -103,8 +102,8 @@ impl Model {
     }
 
     pub(super) fn go_to_failure(&mut self, way: Way) {
-        let fails = |at: &usize| self.run.rows.get(*at).is_some_and(|row| row.fate.is_failure());
-        match next_row(self.row, self.run.rows.len(), way, fails) {
+        let fails = |at: &usize| self.run.turns().get(*at).is_some_and(|row| row.outcome.is_failure());
+        match next_row(self.row, self.run.turns().len(), way, fails) {
             Some(row) => {
                 self.go_to_row(row);
                 self.look_at_failure();
@@ -115,11 +114,16 @@ impl Model {
 
     /// Shows what failed in the turn.
     pub(super) fn look_at_failure(&mut self) {
-        let pane = match self.shown().map(|row| row.fate) {
-            Some(Fate::ToolFailed(_) | Fate::GateFailed) => Pane::Calls,
-            Some(Fate::ModelFailed | Fate::Blocked | Fate::Ended(_) | Fate::Ok | Fate::Going) | None => {
-                Pane::Decision
-            }
+        let pane = match self.shown().map(|row| row.outcome) {
+            Some(TurnOutcome::ToolFailed(_) | TurnOutcome::CheckFailed) => Pane::Calls,
+            Some(
+                TurnOutcome::ModelFailed
+                | TurnOutcome::Blocked
+                | TurnOutcome::Ended(_)
+                | TurnOutcome::Ok
+                | TurnOutcome::UnderWay,
+            )
+            | None => Pane::Decision,
         };
         self.go_to_pane(pane);
         self.hunt.goal = Some(Goal::Failure);
@@ -133,7 +137,7 @@ impl Model {
             return self.say(Tone::Dim, "the runs are still being compared");
         };
         let differs = |at: &usize| all.get(*at).copied().is_some_and(Sameness::differs);
-        match next_row(self.row, self.run.rows.len(), way, differs) {
+        match next_row(self.row, self.run.turns().len(), way, differs) {
             Some(row) => {
                 self.go_to_row(row);
                 self.go_to_pane(Pane::Runs);
@@ -143,7 +147,7 @@ impl Model {
     }
 
     pub(super) fn hits_wanted(&self, query: String) -> Want {
-        Want::Hits(query, self.run.events.len())
+        Want::Hits(query, self.run.events().len())
     }
 
     /// Takes the jump in hand as far as it goes; whether the page is another one now.

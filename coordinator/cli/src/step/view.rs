@@ -3,6 +3,10 @@
 //! Sixteen colours at most, and none where none are wanted; what a colour says stands there in words as
 //! well. All texts are harmless already, or are made so here.
 
+use docket_schema::{
+    history::{HistoryStatus, TurnOutcome, TurnSummary},
+    run::RunOutcome,
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -18,7 +22,6 @@ use super::{
     model::{Act, Focus, Input, Model, Overlay, What},
     page::Pane,
     shelf::{Loaded, Want},
-    skeleton::{Fate, Row, Standing},
 };
 use crate::display::{self, fit, money};
 
@@ -100,11 +103,11 @@ pub(super) fn draw(model: &Model, palette: Palette, buffer: &mut Buffer) {
 
 fn header(pen: &mut Pen<'_>, model: &Model) {
     let run = &model.run;
-    let mut text = format!("run {} {}", run.id.short(), run.standing.word());
-    if let Some(pins) = &run.pins {
+    let mut text = format!("run {} {}", run.id.short(), run.history.status().label());
+    if let Some(pins) = run.history.pins() {
         text.push_str(&format!(", {} with {}", pins.engine, pins.models));
     }
-    if let Standing::Ended(docket_schema::run::RunOutcome::Failed { message, .. }) = &run.standing {
+    if let HistoryStatus::Ended(RunOutcome::Failed { message, .. }) = run.history.status() {
         text.push_str(&format!(": {message}"));
     }
     let kind = " view: from the log alone ";
@@ -138,14 +141,14 @@ fn timeline(pen: &mut Pen<'_>, model: &Model, layout: Layout) -> u16 {
     };
     for nth in 0..layout.timeline {
         let at = model.timeline_top + usize::from(nth);
-        let Some(row) = model.run.rows.get(at) else { break };
+        let Some(row) = model.run.turns().get(at) else { break };
         let same = same.as_ref().and_then(|same| same.get(at).copied());
         turn(pen, model, 2 + nth, (at, row), same);
     }
     2 + layout.timeline
 }
 
-fn turn(pen: &mut Pen<'_>, model: &Model, y: u16, (at, row): (usize, &Row), same: Option<Sameness>) {
+fn turn(pen: &mut Pen<'_>, model: &Model, y: u16, (at, row): (usize, &TurnSummary), same: Option<Sameness>) {
     let here = at == model.row;
     let mark = if model.mark == Some(at) { "*" } else { " " };
     let same = same.map_or(" ", Sameness::mark);
@@ -165,11 +168,11 @@ fn turn(pen: &mut Pen<'_>, model: &Model, y: u16, (at, row): (usize, &Row), same
     }
     let width = pen.buffer.area.width;
     let x = pen.put(0, y, width, &text, base);
-    let tone = match row.fate {
-        Fate::Ok | Fate::Ended("succeeded") => Tone::Good,
-        Fate::ToolFailed(_) | Fate::Blocked | Fate::Going => Tone::Warn,
-        Fate::GateFailed | Fate::ModelFailed => Tone::Bad,
-        Fate::Ended(word) => {
+    let tone = match row.outcome {
+        TurnOutcome::Ok | TurnOutcome::Ended("succeeded") => Tone::Good,
+        TurnOutcome::ToolFailed(_) | TurnOutcome::Blocked | TurnOutcome::UnderWay => Tone::Warn,
+        TurnOutcome::CheckFailed | TurnOutcome::ModelFailed => Tone::Bad,
+        TurnOutcome::Ended(word) => {
             if word == "failed" {
                 Tone::Bad
             } else {
@@ -177,14 +180,15 @@ fn turn(pen: &mut Pen<'_>, model: &Model, y: u16, (at, row): (usize, &Row), same
             }
         }
     };
-    let x = pen.put(x, y, width, &format!("{:<FATE$}", row.fate.word()), base.patch(pen.palette.of(tone)));
+    let x =
+        pen.put(x, y, width, &format!("{:<FATE$}", row.outcome.label()), base.patch(pen.palette.of(tone)));
     let tools: Vec<String> = row
         .tools
         .iter()
         .map(|(name, times)| if *times > 1 { format!("{name}×{times}") } else { name.clone() })
         .collect();
     let tools = if row.turn.0 == 0 { "(before the first turn)".to_owned() } else { tools.join(" ") };
-    let rest = format!(" {:>COST$}  {}", money(row.cost_nusd), display::line(&tools));
+    let rest = format!(" {:>COST$}  {}", money(row.cost.nusd), display::line(&tools));
     let room = usize::from(width.saturating_sub(x));
     pen.put(x, y, width, &fit(&rest, room), base);
 }
@@ -362,7 +366,7 @@ fn confirm(pen: &mut Pen<'_>, model: &Model, act: Act, layout: Layout) {
     let last = match model.may(act) {
         Some(true) => plain("y does it now, n leaves it"),
         Some(false) => {
-            let ends = match model.shelf.get(&Want::Ends(model.run.events.len())) {
+            let ends = match model.shelf.get(&Want::Ends(model.run.events().len())) {
                 Some(Loaded::Ends(ends)) => ends.last().copied(),
                 Some(_) | None => None,
             };

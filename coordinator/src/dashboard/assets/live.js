@@ -2,7 +2,7 @@
 // Both rest while nobody sees the page: a browser has few connections to one host, and a page in the back none to
 // spare.
 
-import { isAbort } from "./api.js";
+import { get, isAbort } from "./api.js";
 
 /** How long until a lost stream, or a question without an answer, is tried again: at first and at most. */
 const RETRY_MS = [500, 15_000];
@@ -68,6 +68,17 @@ export function follow(run, { after = 0, event, end, state = () => {} }, signal)
   signal.addEventListener("abort", close);
   open();
   return { last: () => last };
+}
+
+/**
+ * The timeline of the run at `path`, as it is now. Where it is `known` already, only its turns from the newest known one on
+ * are fetched: no other can have changed.
+ */
+export async function freshTimeline(path, known, signal) {
+  const news = await get(`${path}/timeline`, { after: known?.head }, { signal });
+  if (!known) return news;
+  const first = news.turns[0]?.turn ?? Infinity;
+  return { ...news, turns: [...known.turns.filter((row) => row.turn < first), ...news.turns] };
 }
 
 /**

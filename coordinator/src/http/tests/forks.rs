@@ -3,9 +3,10 @@
 use docket_schema::{
     content::{BlobRef, WorkPath},
     event::Envelope,
+    history::FoldedRun,
     ids::{BlobHash, RunId, TaskId, TreeHash},
     message::Prices,
-    run::{Forked, History, ModelTerms, Models, RunOutcome, SnapshotTaken},
+    run::{Forked, ModelTerms, Models, RunOutcome, SnapshotTaken},
     snapshot::{Entry, EntryKind, PathChange},
     wire::{
         Edit, EventPage, ForkRequest, ForkResponse, Lease, LineageView, ProblemCode, ResumeResponse, Sibling,
@@ -77,7 +78,7 @@ async fn a_fork_makes_tasks_once_and_leaves_the_run_alone() {
         assert_eq!((view.task.spec.model, view.runs.len()), (models.main.clone(), 1));
         assert_eq!(view.task.forked_from.map(|from| (from.run, from.turn.0)), Some((parent.run, 1)));
         let events = history(&house, sibling.run).await;
-        let History { .. } = History::read(events.clone()).expect("folds");
+        let FoldedRun { .. } = FoldedRun::read(events.clone()).expect("folds");
         let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, ["RunStarted", "ModelRequested", "ModelAnswered", "PhaseChanged", "Forked"]);
         assert_eq!(events[4].prev_hash, events[3].hash, "the chain goes on");
@@ -207,7 +208,7 @@ async fn what_a_person_changed_stands_between_the_fork_and_its_work() {
     let resume = format!("/v1/runs/{}/resume", parent.run);
     let resumed: ResumeResponse = house.admin(&resume, &json!({ "turn": 1, "edit": edit(1) })).await.good();
     for run in [made.siblings[0].run, resumed.run] {
-        let history = History::read(history(&house, run).await).expect("folds");
+        let history = FoldedRun::read(history(&house, run).await).expect("folds");
         let kinds: Vec<&str> = history.events()[4..].iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, ["Forked", "WorkspaceEdited", "SnapshotTaken"]);
         assert_eq!(history.state().tree, Some(tree));

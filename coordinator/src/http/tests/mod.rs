@@ -26,5 +26,6 @@ mod serving;
 mod slow;
 mod support;
 mod task_policy;
+mod timeline;
 mod tls;
 mod tokens;

@@ -1,9 +1,10 @@
 //! An administrator's change of a task's policy, and all that a submitter may ask for afterwards: it holds in each.
 
 use docket_schema::{
+    history::FoldedRun,
     ids::RunId,
     policy::{Policy, Ruling},
-    run::{FailureKind, History, RunOutcome},
+    run::{FailureKind, RunOutcome},
     wire::{EventPage, ForkRequest, ForkResponse, Lease, ResumeResponse, Sibling, TaskView},
 };
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ async fn forbidden(house: &House) -> Lease {
 /// What holds beside the worker's policy in a run, as its worker folds it.
 async fn in_run(house: &House, run: RunId) -> Option<Ruling> {
     let page: EventPage = house.get(&format!("/v1/runs/{run}/events?lineage=true")).await.good();
-    let history = History::read(page.events).expect("folds");
+    let history = FoldedRun::read(page.events).expect("folds");
     history.state().policies.get(1).map(|policy| policy.default)
 }
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::Envelope,
+    history::FoldedRun,
     ids::{QueueName, RunId, TaskId, TreeHash, Turn},
-    run::{self, RunEvent},
+    run::RunEvent,
     task::TaskState,
 };
 use docket_tests::{
@@ -118,7 +119,7 @@ async fn play() -> Result<TreeHash> {
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let history = coordinator.history(view.task.last_run.context("a run")?).await?;
     ensure!(server.calls() == u64::from(TURNS), "{} calls", server.calls());
-    let turns = run::History::read(history.envelopes.clone())?;
+    let turns = FoldedRun::read(history.envelopes.clone())?;
     for n in 0..TURNS {
         let recorded = turns.state_after(Turn(n))?.tree;
         ensure!(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use docket_schema::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, TypedEvent as _},
+    history::SkimmedEvent,
     ids::{
         BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId,
         Timestamp, TreeHash, Turn,
@@ -26,8 +27,8 @@ use uuid::Uuid;
 use super::super::{
     compare, find,
     model::Model,
+    run::Run,
     shelf::{Loaded, Request, Want},
-    skeleton::{Read, Run},
 };
 
 /// What a terminal would obey: clear, title, right-to-left override, C1.
@@ -228,13 +229,13 @@ impl Maker {
 
     pub(super) fn run(self) -> Run {
         let mut run = Run::new(self.id);
-        run.extend(read(self.events));
+        run.history.extend(read(self.events));
         run
     }
 }
 
-fn read(events: impl IntoIterator<Item = Envelope>) -> Vec<Read> {
-    events.into_iter().map(|event| Read::of(event).expect("reads")).collect()
+fn read(events: impl IntoIterator<Item = Envelope>) -> Vec<SkimmedEvent> {
+    events.into_iter().map(|event| SkimmedEvent::read(event).expect("reads")).collect()
 }
 
 const TASK: &str = "Mend the failing test.\n";
@@ -316,7 +317,7 @@ pub(super) fn commands() -> Run {
 pub(super) fn cut(count: usize) -> Run {
     let whole = failing();
     let mut run = Run::new(whole.id);
-    run.extend(read(whole.events.into_iter().take(count)));
+    run.history.extend(read(whole.events().iter().take(count).cloned()));
     run
 }
 

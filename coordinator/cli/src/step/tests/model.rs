@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use docket_schema::ids::Turn;
+use docket_schema::{
+    history::{CallOutcome, FoldedRun, TurnOutcome, TurnSummary},
+    ids::Turn,
+};
 
 use super::{
     super::{
         keys::Key,
         model::{Act, Effect, Focus, Model, Overlay},
         page::Pane,
-        skeleton::Fate,
+        run::Run,
     },
     made_up::{commands, cut, edited, failing, fed, long, succeeding},
 };
-use crate::came_to::CameTo;
 
-fn opened(run: super::super::skeleton::Run) -> Model {
+fn opened(run: Run) -> Model {
     let mut model = Model::new(Arc::new(run), (80, 24));
     fed(&mut model);
     model
@@ -52,26 +54,35 @@ fn message(model: &Model) -> &str {
 #[test]
 fn a_turn_is_what_happened_in_it() {
     let run = failing();
-    let fates: Vec<Fate> = run.rows.iter().map(|row| row.fate).collect();
-    let expected =
-        [Fate::Ok, Fate::Ok, Fate::ToolFailed(CameTo::Failed), Fate::Ok, Fate::GateFailed, Fate::GateFailed];
-    assert_eq!(fates, expected);
-    assert_eq!(run.rows[2].tools, [("edit_file".to_owned(), 1), ("run_tests".to_owned(), 1)]);
-    assert_eq!(run.rows[5].cost_so_far_nusd, 3_000_000 * 15 + 750_000 * 5);
-    assert_eq!(succeeding().rows.last().expect("rows").fate, Fate::Ended("succeeded"));
+    let outcomes: Vec<TurnOutcome> = run.turns().iter().map(|row| row.outcome).collect();
+    let expected = [
+        TurnOutcome::Ok,
+        TurnOutcome::Ok,
+        TurnOutcome::ToolFailed(CallOutcome::Failed),
+        TurnOutcome::Ok,
+        TurnOutcome::CheckFailed,
+        TurnOutcome::CheckFailed,
+    ];
+    assert_eq!(outcomes, expected);
+    assert_eq!(run.turns()[2].tools, [("edit_file".to_owned(), 1), ("run_tests".to_owned(), 1)]);
+    assert_eq!(run.turns()[5].cost_so_far.nusd, 3_000_000 * 15 + 750_000 * 5);
+    assert_eq!(succeeding().turns().last().expect("rows").outcome, TurnOutcome::Ended("succeeded"));
 }
 
 /// The lean reading of the timeline and the cut that resume and fork stand on must agree.
 #[test]
-fn rows_are_the_turns_of_the_history() {
+fn rows_are_the_turns_of_the_folded_run() {
     for run in [failing(), succeeding(), cut(6), long(40)] {
-        let history = docket_schema::run::History::read(run.events.clone()).expect("folds");
-        let turns: Vec<_> = history.turns().iter().map(|span| (span.turn, span.events.clone())).collect();
-        let rows: Vec<_> = run.rows.iter().map(|row| (row.turn, row.events.clone())).collect();
-        assert_eq!(rows, turns);
-        let totals = history.state().totals;
-        let last = run.rows.last().expect("rows");
-        assert_eq!((last.usage_so_far, last.cost_so_far_nusd), (totals.usage, totals.cost_nusd));
+        let folded = FoldedRun::read(run.events().to_vec()).expect("folds");
+        let lean = |turn: &TurnSummary| {
+            let mut turn = turn.clone();
+            turn.end = None;
+            turn
+        };
+        assert!(folded.turns().iter().map(lean).eq(run.turns().iter().map(lean)));
+        let totals = folded.state().totals;
+        let last = run.turns().last().expect("rows");
+        assert_eq!((last.cost_so_far.usage, last.cost_so_far.nusd), (totals.usage, totals.cost_nusd));
     }
 }
 
@@ -133,7 +144,7 @@ fn failures_are_gone_to_in_both_directions() {
 #[test]
 fn a_command_that_ended_badly_and_tests_that_failed_are_failures_and_are_gone_to() {
     let mut model = opened(commands());
-    let fates: Vec<String> = model.run.rows.iter().map(|row| row.fate.word().into_owned()).collect();
+    let fates: Vec<String> = model.run.turns().iter().map(|row| row.outcome.label().into_owned()).collect();
     assert_eq!(fates, ["ok", "ok", "exit 7", "ok", "3 failed", "ok"]);
     typed(&mut model, "ge");
     assert_eq!((model.row, model.pane), (2, Pane::Calls));
@@ -373,12 +384,12 @@ fn a_run_that_goes_on_is_followed_by_who_looks_at_its_end() {
     let whole = failing();
     let mut model = opened(cut(5));
     assert_eq!(model.row, 1);
-    model.grew(whole.events[5..15].to_vec());
+    model.grew(whole.events()[5..15].to_vec());
     fed(&mut model);
-    assert_eq!((model.row, model.run.rows.len()), (3, 4));
+    assert_eq!((model.row, model.run.turns().len()), (3, 4));
     typed(&mut model, "k");
-    model.grew(whole.events[15..].to_vec());
-    assert_eq!((model.row, model.run.rows.len()), (2, 6), "who looks elsewhere is left there");
+    model.grew(whole.events()[15..].to_vec());
+    assert_eq!((model.row, model.run.turns().len()), (2, 6), "who looks elsewhere is left there");
     assert_eq!(model.press(Key::Char('u')), Some(Effect::Reload));
     model.reloaded(Arc::new(whole));
     assert_eq!((model.row, message(&model)), (2, "read again: 0 new events"));
@@ -401,9 +412,9 @@ fn it_is_left_by_q_and_ctrl_c_only() {
 
 #[test]
 fn a_run_that_has_not_started_is_no_mistake() {
-    let mut model = Model::new(Arc::new(super::super::skeleton::Run::new(failing().id)), (80, 24));
+    let mut model = Model::new(Arc::new(Run::new(failing().id)), (80, 24));
     for key in "jkgG1234567ezxmcfrnNdD[]J/x\n\t? ".chars() {
         model.press(if key == '\n' { Key::Enter } else { Key::Char(key) });
     }
-    assert!(model.run.rows.is_empty());
+    assert!(model.run.turns().is_empty());
 }

@@ -8,7 +8,7 @@ use super::{
     super::{
         keys::Key,
         model::Model,
-        skeleton::Run,
+        run::Run,
         view::{self, Palette},
     },
     made_up::{failing, fed, long, succeeding},

@@ -2,7 +2,7 @@
 
 import { get, isAbort } from "../api.js";
 import { fill, h } from "../dom.js";
-import { follow, poll } from "../live.js";
+import { follow, freshTimeline, poll } from "../live.js";
 import { bind } from "../keys.js";
 import { remember, show, title } from "../router.js";
 import { head } from "../run/head.js";
@@ -11,14 +11,14 @@ import { tabs } from "../run/tabs.js";
 
 /** How often the task's record is asked for: what is no event of the run. */
 const RECORD_MS = 3000;
-/** A run that writes many events is read anew at most this often. */
+/** What the events of a run changed in its timeline is fetched at most this often. */
 const AGAIN_MS = 400;
 
 export async function open(main, { params, query, signal }) {
   const id = params.id;
   const run = `/v1/runs/${encodeURIComponent(id)}`;
   const at = { turn: numberOf(query.get("turn")), newest: !query.has("turn"), tab: query.get("tab") ?? "turn", path: query.get("path") ?? "", with: query.get("with") ?? "" };
-  const view = { id, run, timeline: await get(`${run}/timeline`, null, { signal }), task: null, at, signal };
+  const view = { id, run, timeline: await freshTimeline(run, null, signal), task: null, at, signal };
 
   const parts = { head: h("div", {}), slider: h("div", {}), tabs: h("div", {}) };
   fill(main, parts.head, parts.slider, parts.tabs);
@@ -68,7 +68,7 @@ export async function open(main, { params, query, signal }) {
     if (looking) return again();
     looking = true;
     try {
-      view.timeline = await get(`${run}/timeline`, null, { signal });
+      view.timeline = await freshTimeline(run, view.timeline, signal);
       if (at.newest) at.turn = last();
       draw();
     } catch (error) {

@@ -3,6 +3,7 @@
 import { get, may } from "../api.js";
 import { h } from "../dom.js";
 import { cost, short } from "../format.js";
+import { freshTimeline } from "../live.js";
 import { standing, state } from "../parts.js";
 import { to } from "../router.js";
 import { changed } from "./diff.js";
@@ -28,7 +29,7 @@ export async function beside(view, keep) {
   // What its follower just brought is not asked for again.
   const known = keep.other?.run === other && (keep.fresh || ended(keep.other));
   keep.fresh = false;
-  if (!known) keep.other = await timelineOf(other, signal);
+  if (!known) keep.other = await timelineOf(other, null, signal);
   const timeline = keep.other;
   const turn = Math.min(at.turn, timeline.turns.at(-1)?.turn ?? 0);
   const [mine, their, differ] = await Promise.all([
@@ -51,11 +52,11 @@ export async function beside(view, keep) {
   );
 }
 
-/** A run's timeline, with what the queue knows of it. */
-export async function timelineOf(id, signal) {
+/** A run's timeline, with what the queue knows of it; `known` is the same as it was before, or null. */
+export async function timelineOf(id, known, signal) {
   const run = `/v1/runs/${encodeURIComponent(id)}`;
-  const [timeline, { status }] = await Promise.all([get(`${run}/timeline`, null, { signal }), get(run, null, { signal })]);
-  return { ...timeline, status };
+  const [now, { status }] = await Promise.all([freshTimeline(run, known, signal), get(run, null, { signal })]);
+  return { ...now, status };
 }
 
 async function lastRunOf(task, signal) {

@@ -63,7 +63,7 @@ export function tabs(place, view) {
     watching = new AbortController();
     if (wanted === null) return;
     const ask = async (signal) => {
-      const timeline = await timelineOf(wanted, signal);
+      const timeline = await timelineOf(wanted, keep.other?.run === wanted ? keep.other : null, signal);
       if (["head", "standing", "status"].every((of) => timeline[of] === keep.other?.[of])) return;
       keep.other = timeline;
       keep.fresh = true;

@@ -1,0 +1,55 @@
+//! The run as the stepper holds it. Pure.
+
+use docket_schema::{
+    event::Envelope,
+    history::{HistoryStatus, Opening, RunHistory, TurnSummary},
+    ids::{RunId, Seq, StreamId},
+    run::RunOutcome,
+};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    /// Which.
+    pub(super) id: RunId,
+    /// Its whole history, the part that it shares with its parents first.
+    pub(super) history: RunHistory,
+}
+
+impl Run {
+    /// A run of which nothing is known yet.
+    pub(super) fn new(id: RunId) -> Self {
+        Self { id, history: RunHistory::default() }
+    }
+
+    /// Its events.
+    pub(super) fn events(&self) -> &[Envelope] {
+        self.history.events()
+    }
+
+    /// Its turns; none before it started.
+    pub(super) fn turns(&self) -> &[TurnSummary] {
+        if self.events().is_empty() { &[] } else { self.history.turns() }
+    }
+
+    /// Where to begin stepping, and why there: of a run that ended well, at its first turn.
+    pub(super) fn opening(&self) -> Opening {
+        let opening = self.history.opening();
+        match self.history.status() {
+            HistoryStatus::Ended(RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded) => {
+                let last = self.history.turns().last().map_or(0, |turn| turn.turn.0);
+                Opening { place: opening.place.min(1), reason: format!("{last} turns; ? shows the keys") }
+            }
+            HistoryStatus::Ended(RunOutcome::Failed { .. })
+            | HistoryStatus::Open
+            | HistoryStatus::Paused
+            | HistoryStatus::Blocked => opening,
+        }
+    }
+
+    /// The last event of the run's own stream; 0 where it has none.
+    pub(super) fn own_head(&self) -> Seq {
+        let own = StreamId::Run(self.id);
+        self.events().last().filter(|event| event.stream == own).map_or(Seq(0), |event| event.seq)
+    }
+}

@@ -1,0 +1,205 @@
+//! A run as it is read, event by event: its events, and a summary of each turn.
+
+use super::{
+    detail::TurnDetail,
+    skim::{Gist, SkimmedEvent},
+    summary::{Findings, TurnSummary},
+};
+use crate::{
+    event::{DecodeError, Envelope, TypedEvent as _},
+    ids::Turn,
+    run::{FailureKind, Overlay, RunEvent, RunOutcome, RunStarted, SnapshotParts},
+};
+
+/// How a run is after its last event, as far as the log alone can say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HistoryStatus {
+    /// It continues, or waits for a worker.
+    #[default]
+    Open,
+    /// It was paused.
+    Paused,
+    /// It waits for a person or a child.
+    Blocked,
+    /// It is over.
+    Ended(RunOutcome),
+}
+
+impl HistoryStatus {
+    /// The status in a word or two.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Open => "not ended",
+            Self::Paused => "paused",
+            Self::Blocked => "blocked",
+            Self::Ended(outcome) => outcome.as_str(),
+        }
+    }
+}
+
+/// Where to begin reading a run, and why there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Place of the turn in [`RunHistory::turns`].
+    pub place: usize,
+    /// Why there, in words.
+    pub reason: String,
+}
+
+/// See the module. Turns begin with their first `ModelRequested`; what comes before the first is turn 0, which is there
+/// from the beginning.
+#[derive(Debug, Clone)]
+pub struct RunHistory {
+    events: Vec<Envelope>,
+    turns: Vec<TurnSummary>,
+    pins: Option<Box<RunStarted>>,
+    status: HistoryStatus,
+    role: Option<String>,
+}
+
+impl Default for RunHistory {
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            turns: vec![TurnSummary::default()],
+            pins: None,
+            status: HistoryStatus::default(),
+            role: None,
+        }
+    }
+}
+
+impl Extend<SkimmedEvent> for RunHistory {
+    fn extend<T: IntoIterator<Item = SkimmedEvent>>(&mut self, events: T) {
+        events.into_iter().for_each(|event| self.push(event));
+    }
+}
+
+impl RunHistory {
+    /// Takes the next event. The first ones are those of the history that the run shares with its parents.
+    pub fn push(&mut self, event: SkimmedEvent) {
+        let SkimmedEvent { envelope, gist } = event;
+        let place = self.events.len();
+        if matches!(gist, Gist::Asked) && envelope.turn > self.newest().turn {
+            let role = self.role.clone();
+            let before = self.newest();
+            before.end = place.checked_sub(1);
+            let next = before.next(envelope.turn, place, role);
+            self.turns.push(next);
+        }
+        self.note(&gist);
+        self.newest().apply(&envelope, gist);
+        self.events.push(envelope);
+    }
+
+    /// Takes note of what concerns the whole run.
+    fn note(&mut self, gist: &Gist) {
+        match gist {
+            Gist::Blocked => self.status = HistoryStatus::Blocked,
+            Gist::Paused => self.status = HistoryStatus::Paused,
+            Gist::Continued => self.status = HistoryStatus::Open,
+            Gist::Ended(outcome) => self.status = HistoryStatus::Ended(outcome.clone()),
+            Gist::RoleBegan(role) => self.role = Some(role.clone()),
+            Gist::Started(pins) => self.pins = Some(pins.clone()),
+            Gist::Forked(forked) => {
+                self.status = HistoryStatus::Open;
+                if let Some(pins) = &mut self.pins {
+                    pins.engine = forked.engine.clone().unwrap_or_else(|| pins.engine.clone());
+                    pins.models = forked.models.clone().unwrap_or_else(|| pins.models.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn newest(&mut self) -> &mut TurnSummary {
+        self.turns.last_mut().expect("turn 0 is there from the beginning")
+    }
+
+    /// All events, oldest first.
+    pub fn events(&self) -> &[Envelope] {
+        &self.events
+    }
+
+    /// All turns in order, turn 0 first.
+    pub fn turns(&self) -> &[TurnSummary] {
+        &self.turns
+    }
+
+    /// The events of a turn.
+    pub fn events_of(&self, turn: &TurnSummary) -> &[Envelope] {
+        self.events.get(turn.events.clone()).unwrap_or_default()
+    }
+
+    /// Everything that the events of a turn say.
+    pub fn detail(&self, turn: &TurnSummary) -> TurnDetail {
+        TurnDetail::read(turn.turn, turn.events.start, self.events_of(turn))
+    }
+
+    /// What the run had changed of its base after its first `count` events.
+    ///
+    /// # Errors
+    /// A snapshot has another shape than this build reads.
+    pub fn overlay_after(&self, count: usize) -> Result<Overlay, DecodeError> {
+        let (mut overlay, mut parts) = (Overlay::new(), SnapshotParts::default());
+        for event in self.events.iter().take(count).filter(|event| event.kind == "SnapshotTaken") {
+            let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())?;
+            if let RunEvent::SnapshotTaken(taken) = typed {
+                let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
+                overlay.extend(changes.map(|change| (change.path, change.entry)));
+            }
+        }
+        Ok(overlay)
+    }
+
+    /// What it pinned, with a fork's changes; none before it started.
+    pub fn pins(&self) -> Option<&RunStarted> {
+        self.pins.as_deref()
+    }
+
+    /// How it is after its last event.
+    pub const fn status(&self) -> &HistoryStatus {
+        &self.status
+    }
+
+    /// Where to begin reading it: of a run that failed, where it went wrong; of any other, its newest turn.
+    pub fn opening(&self) -> Opening {
+        let last = self.turns.len().saturating_sub(1);
+        let number = |place: usize| self.turns.get(place).map_or(Turn(0), |turn| turn.turn);
+        match &self.status {
+            HistoryStatus::Ended(RunOutcome::Failed { why, .. }) => {
+                let (place, reason) = self.failure(*why);
+                let place = place.unwrap_or(last);
+                Opening { place, reason: format!("it went wrong at turn {}: {reason}", number(place)) }
+            }
+            HistoryStatus::Blocked => {
+                Opening { place: last, reason: format!("it is blocked at turn {}", number(last)) }
+            }
+            HistoryStatus::Open | HistoryStatus::Paused => {
+                let reason = format!("turn {} is the newest; the run has not ended", number(last));
+                Opening { place: last, reason }
+            }
+            HistoryStatus::Ended(RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded) => {
+                let reason = format!("{} after {} turns", self.status.label(), number(last));
+                Opening { place: last, reason }
+            }
+        }
+    }
+
+    /// The turn that shows why a run failed, if one does, and what to say of it.
+    fn failure(&self, why: FailureKind) -> (Option<usize>, &'static str) {
+        let newest = |is_it: fn(&Findings) -> bool| self.turns.iter().rposition(|turn| is_it(&turn.findings));
+        match why {
+            FailureKind::Gates => (newest(|seen| seen.check_failed), "the last with a failed final check"),
+            FailureKind::Model | FailureKind::Configuration => {
+                (newest(|seen| seen.model_failed), "the last in which the model failed")
+            }
+            FailureKind::Environment => {
+                (newest(|seen| seen.tool_failed.is_some()), "the last in which something failed")
+            }
+            FailureKind::Plan => (None, "where the last plan failed"),
+            FailureKind::TurnLimit | FailureKind::Limit => (None, "where the limit was reached"),
+            FailureKind::EmptyAnswers => (None, "where the last empty answer came"),
+        }
+    }
+}
