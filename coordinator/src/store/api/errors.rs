@@ -1,4 +1,6 @@
-//! Why the store did not do what it was asked for.
+//! The future that the store answers with, and its errors.
+
+use std::{future::Future, pin::Pin};
 
 use docket_schema::{
     event::Head,
@@ -6,6 +8,9 @@ use docket_schema::{
 };
 
 use crate::decide::Rejection;
+
+/// A future that a store gives back: boxed, so that the rest of the coordinator holds one `dyn Store`.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The store cannot do it now. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +98,7 @@ pub enum StoreError {
 fn format_database_answer(source: &sqlx::Error) -> String {
     match source {
         sqlx::Error::Database(answer) => format!(" ({})", answer.message()),
-        // The copy for one more request of a batch: see `fault::again`.
+        // The copy for one more request of a batch: see `copy_error` in `db/db_error.rs`.
         sqlx::Error::Protocol(copy) => match copy.strip_prefix(DATABASE_ANSWER_PREFIX) {
             Some(answer) => format!(" ({answer})"),
             None => String::new(),
@@ -111,7 +116,12 @@ fn read_only_remedy(backend: &str) -> &'static str {
 }
 
 /// How the copy of an error that the database answered with begins, as sqlx writes the error itself.
-pub(super) const DATABASE_ANSWER_PREFIX: &str = "error returned from database: ";
+pub(crate) const DATABASE_ANSWER_PREFIX: &str = "error returned from database: ";
+
+/// The store holds something that docket cannot have written.
+pub(crate) const fn corrupt(what: String) -> StoreError {
+    StoreError::Corrupt { what }
+}
 
 impl StoreError {
     /// Whether the database answered, and refused: it can be reached.

@@ -1,4 +1,4 @@
-//! What import and garbage collection ask of a store and what it answers: types alone.
+//! A run of another installation on its way into the log.
 
 use docket_schema::{
     event::Envelope,
@@ -37,17 +37,17 @@ pub struct ImportStream {
     pub events: Vec<Envelope>,
 }
 
-/// What an import wrote.
+/// The outcome of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The streams it began or continued; none = all of it was here already.
+    /// The streams it began or continued; none = all of it existed already.
     pub streams: Vec<StreamImported>,
 }
 
 /// An import that was refused. Nothing of it was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Another history stands here under the same id.
+    /// Another history exists here under the same id.
     #[error("{stream} is here already, and differs from the file at event {seq}; nothing was imported")]
     Differs {
         /// The stream.
@@ -74,13 +74,4 @@ pub enum ImportError {
     /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// How much is stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BlobTotals {
-    /// Blobs.
-    pub blobs: u64,
-    /// Their uncompressed sizes together, in bytes.
-    pub bytes: u64,
 }

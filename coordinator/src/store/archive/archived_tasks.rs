@@ -1,4 +1,4 @@
-//! Archived tasks as their stubs have them: a list, and how those ended that others are to wait for.
+//! Archived tasks as their stubs have them: a list, and the end states of those that others are to wait for.
 
 use docket_schema::{
     ids::{StreamId, TaskId},
@@ -7,12 +7,11 @@ use docket_schema::{
 };
 use uuid::Uuid;
 
-use super::{
+use super::stub_rows::{STUB_COLUMNS, read_stub};
+use crate::store::{
     StoreError,
-    archived::{STUB_COLUMNS, stub},
-    conn::{Arg, Conn, Db, Dialect},
-    desk::{LoadError, corrupt},
-    read::rows,
+    api::corrupt,
+    db::{Arg, Conn, Db, Dialect, Row, TransactionError},
 };
 
 /// Tasks of a page, by default and at most.
@@ -21,8 +20,11 @@ const PAGE_TASKS: (u32, u32) = (100, 1000);
 /// Stubs that one page looks at, where a pattern is tried on them.
 const SCANNED_MAX: usize = 10_000;
 
-/// Archived tasks that a query means, newest first.
-pub(super) async fn list(db: &Db, query: ArchivedTaskQuery) -> Result<ArchivedTaskPage, StoreError> {
+/// Archived tasks that match a query, newest first.
+pub(crate) async fn list_archived_tasks(
+    db: &Db,
+    query: ArchivedTaskQuery,
+) -> Result<ArchivedTaskPage, StoreError> {
     let limit = query.limit.unwrap_or(PAGE_TASKS.0).clamp(1, PAGE_TASKS.1) as usize;
     let mut before = query.before.unwrap_or(TaskId(Uuid::max()));
     let (mut tasks, mut scanned) = (Vec::new(), 0);
@@ -31,7 +33,7 @@ pub(super) async fn list(db: &Db, query: ArchivedTaskQuery) -> Result<ArchivedTa
         let is_last = found.len() < limit;
         scanned += found.len();
         for row in &mut found {
-            let stub = stub(row)?;
+            let stub = read_stub(row)?;
             let StreamId::Task(id) = stub.stream else { continue };
             before = id;
             let title = stub.task.as_ref().map_or("", |task| &task.title);
@@ -56,12 +58,11 @@ async fn page(
     query: &ArchivedTaskQuery,
     before: TaskId,
     limit: usize,
-) -> Result<Vec<super::conn::Row>, StoreError> {
-    let mut args =
-        vec![Arg::Blob(before.0.as_bytes().to_vec()), Arg::Int(i64::try_from(limit).unwrap_or(i64::MAX))];
+) -> Result<Vec<Row>, StoreError> {
+    let mut args = vec![Arg::uuid(before.0), Arg::count(limit as u64)];
     let mut filters = String::new();
     if let Some(batch) = query.batch {
-        args.push(Arg::Blob(batch.0.as_bytes().to_vec()));
+        args.push(Arg::uuid(batch.0));
         filters.push_str(&format!(" AND batch = ${}", args.len()));
     }
     if let Some(queue) = &query.queue {
@@ -72,15 +73,15 @@ async fn page(
         "SELECT {STUB_COLUMNS} FROM archived_streams WHERE id < $1 AND substr(name, 1, 5) = 'task/'{filters} \
          ORDER BY id DESC LIMIT $2"
     );
-    rows(db, "listing archived tasks", &sql, args).await
+    db.query("listing archived tasks", &sql, args).await
 }
 
-/// How archived tasks ended. On PostgreSQL they cannot come back before the commit: who is to wait for one that failed
-/// is then found by whoever brings it back and to its end.
-pub(super) async fn states(
+/// How archived tasks ended. On PostgreSQL they cannot come back before the commit: bringing one back, and its end,
+/// then find the tasks that wait for it.
+pub(crate) async fn read_end_states(
     conn: &mut Conn<'_>,
     tasks: Vec<TaskId>,
-) -> Result<Vec<(TaskId, TaskState)>, LoadError> {
+) -> Result<Vec<(TaskId, TaskState)>, TransactionError> {
     let lock = match conn.dialect() {
         Dialect::Sqlite => "",
         Dialect::Postgres => " FOR SHARE",
@@ -89,10 +90,9 @@ pub(super) async fn states(
         "SELECT id, state FROM archived_streams WHERE {} AND state IS NOT NULL ORDER BY id{lock}",
         conn.dialect().any_blob("id", 1)
     );
-    let ids = tasks.iter().map(|id| id.0.as_bytes().to_vec()).collect();
     let mut states = Vec::new();
-    for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
-        let id = TaskId(Uuid::from_bytes(row.fixed(0)?));
+    for mut row in conn.rows(&sql, vec![Arg::uuids(tasks.iter().map(|id| id.0))]).await? {
+        let id = TaskId(row.uuid(0)?);
         let state = row.text(1)?.parse().map_err(|_| corrupt(format!("archived task {id}: its state")))?;
         states.push((id, state));
     }

@@ -1,11 +1,11 @@
-//! Blobs outside of the database: large ones as files of a folder or of a bucket, where `blobs.to` says so.
+//! Large blobs outside of the database, as files of a folder or of a bucket, where `blobs.to` says so.
 //!
-//! The row of such a blob holds, in the place of its bytes, the name of its file. A file is written and synced before
-//! the transaction that writes its row begins: whatever a commit names is durable. Each write has a name of its own,
-//! the blob's hash with something behind it that nobody else has, and a file is never written over: so a file belongs
-//! to one row or to none, and whoever drops a row drops that row's file, whatever others store meanwhile under the same
-//! hash. Files of no row (a coordinator died in between, or two stored the same blob at once) are found by
-//! [`Outside::clear`] once they are old.
+//! The row of such a blob holds the name of its file instead of its bytes. A file is written and synced before the
+//! transaction that writes its row begins: what a commit names is durable. Each write has a name of its own, the blob's
+//! hash with a unique suffix, and a file is never written over: so a file belongs to one row or to none, and dropping a
+//! row drops that row's file, whatever others store meanwhile under the same hash. Files of no row (a coordinator died in
+//! between, or two stored the same blob at once) are found by
+//! [`ExternalBlobStore::clear`] once they are old.
 //!
 //! Invariants: what is read is unpacked and hashed by the caller as if it came from the database; files of another
 //! store in the same place are never looked at, for each store has a folder of its own there.
@@ -20,15 +20,14 @@ use docket_schema::{
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use tokio::sync::OnceCell;
 
-use super::{
-    NewBlob, Store, StoreError,
-    ask::{PackedBlob, pack},
-    conn::{Arg, Db},
-    fault::store_error,
-};
+use super::pack::{PackedBlob, pack};
 use crate::{
     clock,
     place::{Place, PlaceError},
+    store::{
+        BlobsOutside, NewBlob, Store, StoreError,
+        db::{Arg, Db},
+    },
 };
 
 /// What a row's data begins with that names a file. What zstd writes begins otherwise.
@@ -43,17 +42,8 @@ const AT_ONCE: usize = 8;
 /// Files whose rows are looked for in one statement.
 const STRAYS_PAGE: usize = 500;
 
-/// Where large blobs go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlobsOutside {
-    /// `file:///FOLDER` or `s3://BUCKET/PREFIX`.
-    pub to: String,
-    /// From which size on, in bytes.
-    pub over: u64,
-}
-
 /// See the module.
-pub(super) struct Outside {
+pub(crate) struct ExternalBlobStore {
     settings: BlobsOutside,
     /// Opened at the first use, and kept: a bucket's connections are.
     read: OnceCell<Place>,
@@ -63,7 +53,7 @@ pub(super) struct Outside {
 }
 
 /// The file that holds a row's bytes, if its data names one.
-pub(super) fn file_of(data: &[u8]) -> Option<&str> {
+pub(crate) fn file_of(data: &[u8]) -> Option<&str> {
     let name = data.strip_prefix(&[MARK]).filter(|name| name.len() < NAME_BYTES_MAX)?;
     std::str::from_utf8(name).ok()
 }
@@ -88,25 +78,25 @@ fn unavailable(doing: &'static str, error: PlaceError) -> StoreError {
     StoreError::Unavailable { backend: "blob", doing, source }
 }
 
-/// What a reader says that was not told where blobs are.
-pub(super) fn nowhere() -> StoreError {
+/// The error of a reader that does not know where blobs are.
+pub(crate) fn not_configured() -> StoreError {
     let source = sqlx::Error::Io(std::io::Error::other("`blobs.to` is not set"));
     let doing = "reading a blob that is kept outside of the database";
     StoreError::Unavailable { backend: "blob", doing, source }
 }
 
-impl Outside {
-    pub(super) fn new(settings: BlobsOutside) -> Self {
+impl ExternalBlobStore {
+    pub(crate) fn new(settings: BlobsOutside) -> Self {
         Self { settings, read: OnceCell::new(), written: OnceCell::new(), folder: OnceCell::new() }
     }
 
     /// Where it is, for people.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.settings.to
     }
 
     /// Makes rows of blobs: large ones are files by then.
-    pub(super) async fn pack(
+    pub(crate) async fn pack(
         &self,
         store: &dyn Store,
         db: &Db,
@@ -134,7 +124,7 @@ impl Outside {
 
     /// Counts files that no row names and that were written before `before`, and their bytes; and deletes them, if
     /// `delete` says so.
-    pub(super) async fn clear(
+    pub(crate) async fn clear(
         &self,
         store: &dyn Store,
         db: &Db,
@@ -158,7 +148,7 @@ impl Outside {
     }
 
     /// Writes files for these blobs, durably, under the folder of the store; they come back as their rows hold them.
-    pub(super) async fn put(
+    pub(crate) async fn put(
         &self,
         store: &str,
         blobs: Vec<PackedBlob>,
@@ -178,7 +168,7 @@ impl Outside {
     }
 
     /// The bytes of a row's file; `None` = it is not there.
-    pub(super) async fn get(&self, file: &str) -> Result<Option<Bytes>, StoreError> {
+    pub(crate) async fn get(&self, file: &str) -> Result<Option<Bytes>, StoreError> {
         let failed = |error| unavailable("reading a blob outside of the database", error);
         let got = match self.place().await {
             Ok(place) => place.get(file).await,
@@ -192,7 +182,7 @@ impl Outside {
     }
 
     /// Deletes files whose rows are gone.
-    pub(super) async fn remove(&self, files: Vec<String>) -> Result<(), StoreError> {
+    pub(crate) async fn remove(&self, files: Vec<String>) -> Result<(), StoreError> {
         let failed = |error| unavailable("dropping a blob outside of the database", error);
         let place = self.place().await.map_err(failed)?;
         let remove = async |file: String| place.remove(&file).await.map_err(failed);
@@ -222,7 +212,7 @@ impl Outside {
             let hashes: Vec<BlobHash> = old.iter().filter_map(|file| hash(&file.name)).collect();
             let named = files_of(db, &hashes).await?;
             strays.extend(old.into_iter().filter_map(|file| {
-                // What is not named as docket names files is somebody else's.
+                // What is not named as docket names files belongs to another program.
                 let of = hash(&file.name)?;
                 (named.get(&of) != Some(&file.name)).then_some((file.name, file.bytes))
             }));
@@ -232,16 +222,13 @@ impl Outside {
 }
 
 /// The files of those of `hashes` that are stored outside.
-pub(super) async fn files_of(db: &Db, hashes: &[BlobHash]) -> Result<HashMap<BlobHash, String>, StoreError> {
+pub(crate) async fn files_of(db: &Db, hashes: &[BlobHash]) -> Result<HashMap<BlobHash, String>, StoreError> {
     let sql = format!(
         "SELECT hash, substr(data, 1, {NAME_BYTES_MAX}) FROM blobs WHERE {}",
         db.dialect().any_blob("hash", 1)
     );
-    let args = vec![Arg::Blobs(hashes.iter().map(|hash| hash.0.to_vec()).collect())];
-    let found = db.rows(&sql, args).await;
-    let mut found = found.map_err(|source| store_error(db.dialect(), "looking for blobs outside", source))?;
     let mut files = HashMap::new();
-    for row in &mut found {
+    for mut row in db.query("looking for blobs outside", &sql, vec![Arg::hashes(hashes)]).await? {
         let hash = BlobHash(row.fixed(0)?);
         files.extend(file_of(&row.blob(1)?).map(|file| (hash, file.to_owned())));
     }

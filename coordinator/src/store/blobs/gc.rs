@@ -1,48 +1,40 @@
-//! Blobs that nobody touched for a while, and dropping those of them that nobody names.
+//! Blobs that were not touched for a while, and dropping those of them that no event names.
 //!
-//! Who names what is not known here ([`crate::gc`] reads it from the log). What is held here is the race:
-//! every transaction that names a blob locks it and touches it unless it was touched within
-//! [`super::write::TOUCH_MS`], and a drop takes only what is unlocked and was not touched since before
-//! that. So a blob that is named after the log was read is never dropped, and an append that comes after
-//! a drop finds the blob missing and says so.
+//! [`crate::gc`] reads from the log which blobs are named. This module prevents the race with new names: every transaction
+//! that names a blob locks it and touches it unless it was touched within [`TOUCH_MS`], and a drop takes only what is
+//! unlocked and was not touched since before that. So a blob that is named after the log was read is never dropped, and
+//! an append that comes after a drop finds the blob missing and says so.
 
 use docket_schema::{
     content::BlobRef,
     ids::{BlobHash, Timestamp},
 };
 
-use super::{
+use crate::store::{
     BlobTotals, StoreError,
-    conn::{Arg, Conn, Db, Dialect, Row},
-    fault::store_error,
-    write::TOUCH_MS,
+    db::{Arg, Conn, Db, Dialect, Row, TransactionError},
 };
 
-async fn rows(db: &Db, doing: &'static str, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, StoreError> {
-    db.rows(sql, args).await.map_err(|source| store_error(db.dialect(), doing, source))
-}
-
-fn hashes_arg(hashes: &[BlobHash]) -> Arg {
-    Arg::Blobs(hashes.iter().map(|hash| hash.0.to_vec()).collect())
-}
+/// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
+pub(crate) const TOUCH_MS: i64 = 3_600_000;
 
 fn blob_ref(row: &mut Row) -> Result<BlobRef, StoreError> {
     Ok(BlobRef { hash: BlobHash(row.fixed(0)?), bytes: row.count(1)? })
 }
 
 /// How much is stored.
-pub(super) async fn totals(db: &Db) -> Result<BlobTotals, StoreError> {
+pub(crate) async fn count_blobs(db: &Db) -> Result<BlobTotals, StoreError> {
     let sql = match db.dialect() {
         Dialect::Sqlite => "SELECT count(*), coalesce(sum(size), 0) FROM blobs",
         Dialect::Postgres => "SELECT count(*), coalesce(sum(size), 0)::bigint FROM blobs",
     };
-    let found = rows(db, "counting blobs", sql, Vec::new()).await?;
+    let found = db.query("counting blobs", sql, Vec::new()).await?;
     let count = |at| found.first().map_or(Ok(0), |row| row.count(at));
     Ok(BlobTotals { blobs: count(0)?, bytes: count(1)? })
 }
 
 /// Blobs not touched since `since`, after `after` in order of their hashes.
-pub(super) async fn untouched(
+pub(crate) async fn list_untouched(
     db: &Db,
     since: Timestamp,
     after: Option<BlobHash>,
@@ -51,11 +43,11 @@ pub(super) async fn untouched(
     let sql = "SELECT hash, size FROM blobs WHERE hash > $1 AND touched_at < $2 ORDER BY hash LIMIT $3";
     let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
     let args = vec![Arg::Blob(after), Arg::Int(since.0), Arg::Int(limit.into())];
-    rows(db, "looking for untouched blobs", sql, args).await?.iter_mut().map(blob_ref).collect()
+    db.query("looking for untouched blobs", sql, args).await?.iter_mut().map(blob_ref).collect()
 }
 
 /// Which of `hashes` are stored, and of those, which were not touched lately: (stored, to be touched).
-pub(super) async fn stored(
+pub(crate) async fn find_stored(
     db: &Db,
     hashes: &[BlobHash],
     now: Timestamp,
@@ -63,7 +55,7 @@ pub(super) async fn stored(
     let sql = format!("SELECT hash, touched_at FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
     let before = now.0.saturating_sub(TOUCH_MS * 1000);
     let (mut fresh, mut stale) = (Vec::new(), Vec::new());
-    for mut row in rows(db, "looking for blobs", &sql, vec![hashes_arg(hashes)]).await? {
+    for mut row in db.query("looking for blobs", &sql, vec![Arg::hashes(hashes)]).await? {
         let touched_at = row.int(1)?;
         let list = if touched_at < before { &mut stale } else { &mut fresh };
         list.push(BlobHash(row.fixed(0)?));
@@ -73,13 +65,13 @@ pub(super) async fn stored(
 
 /// Drops those of `hashes` that were not touched since `since` and that no transaction holds; answers
 /// them. Within a transaction of its own, which the caller ends.
-pub(super) async fn drop_untouched(
+pub(crate) async fn drop_untouched(
     conn: &mut Conn<'_>,
     hashes: &[BlobHash],
     since: Timestamp,
-) -> Result<Vec<BlobRef>, super::desk::LoadError> {
+) -> Result<Vec<BlobRef>, TransactionError> {
     let sql = match conn.dialect() {
-        // The one writer: whoever names a blob was committed before, or finds it gone.
+        // The one writer: a transaction that names a blob was committed before, or finds it gone.
         Dialect::Sqlite => format!(
             "DELETE FROM blobs WHERE {} AND touched_at < $2 RETURNING hash, size",
             conn.dialect().any_blob("hash", 1)
@@ -91,6 +83,6 @@ pub(super) async fn drop_untouched(
             conn.dialect().any_blob("hash", 1)
         ),
     };
-    let args = vec![hashes_arg(hashes), Arg::Int(since.0)];
+    let args = vec![Arg::hashes(hashes), Arg::Int(since.0)];
     Ok(conn.rows(&sql, args).await?.iter_mut().map(blob_ref).collect::<Result<_, _>>()?)
 }

@@ -1,13 +1,13 @@
-//! Reading blobs: from the database, or from the files that their rows name. Whatever is read is hashed again.
+//! Reads of blobs: from the database, or from the files that their rows name. All bytes are hashed again.
 
 use bytes::Bytes;
 use docket_schema::{ids::BlobHash, wire::BlobCheck};
 
-use super::{
+use super::external_blobs::{ExternalBlobStore, file_of, not_configured};
+use crate::store::{
     StoreError,
-    conn::{Arg, Db, Dialect},
-    outside::{self, Outside, file_of},
-    read::rows,
+    api::corrupt,
+    db::{Arg, Db, Dialect},
 };
 
 /// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
@@ -18,32 +18,32 @@ const CHECKED_BLOBS_MAX: i64 = 1000;
 const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
 /// A blob's bytes, checked; `None` = it is not stored.
-pub(super) async fn blob(
+pub(crate) async fn read_blob(
     db: &Db,
-    outside: Option<&Outside>,
+    external: Option<&ExternalBlobStore>,
     hash: BlobHash,
 ) -> Result<Option<Bytes>, StoreError> {
     let sql = "SELECT size, data FROM blobs WHERE hash = $1";
-    let mut found = rows(db, "reading a blob", sql, vec![Arg::Blob(hash.0.to_vec())]).await?;
+    let mut found = db.query("reading a blob", sql, vec![Arg::Hash(hash.0)]).await?;
     let Some(row) = found.first_mut() else { return Ok(None) };
     let (size, data) = (row.int(0)?, row.blob(1)?);
-    let corrupt = |what: &str| StoreError::Corrupt { what: format!("blob {hash}: {what}") };
+    let corrupt = |what: &str| corrupt(format!("blob {hash}: {what}"));
     let data = match file_of(&data) {
         None => data.into(),
         Some(file) => {
-            let outside = outside.ok_or_else(outside::nowhere)?;
-            let lost = || corrupt(&format!("its file {file} is not in {}", outside.url()));
-            outside.get(file).await?.ok_or_else(lost)?
+            let external = external.ok_or_else(not_configured)?;
+            let lost = || corrupt(&format!("its file {file} is not in {}", external.url()));
+            external.get(file).await?.ok_or_else(lost)?
         }
     };
-    match whole(hash, size, &data) {
+    match unpack(hash, size, &data) {
         Some(bytes) => Ok(Some(bytes.into())),
         None => Err(corrupt("its bytes do not have its hash")),
     }
 }
 
 /// A stored blob's bytes, if they have its hash and its size.
-fn whole(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
+fn unpack(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
     let size = usize::try_from(size).ok().filter(|size| *size <= BLOB_BYTES_MAX)?;
     // The frame says how large its content is: a size that was altered is not allocated first.
     let framed = zstd::zstd_safe::get_frame_content_size(data).ok().flatten();
@@ -54,10 +54,10 @@ fn whole(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() == size && BlobHash::of(&bytes) == hash).then_some(bytes)
 }
 
-/// What SQLite finds wrong with its tables and indexes. A read by an index does not look at the row's own
-/// copy of what is indexed, so nothing else would.
-async fn integrity(db: &Db) -> Result<Vec<String>, StoreError> {
-    let mut found = rows(db, "checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
+/// What SQLite finds wrong with its tables and indexes. A read by an index does not compare the row's own
+/// copy of what is indexed, so nothing else would find it.
+async fn check_integrity(db: &Db) -> Result<Vec<String>, StoreError> {
+    let mut found = db.query("checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
     let mut said = Vec::new();
     for row in &mut found {
         let line = row.text(0)?;
@@ -68,25 +68,25 @@ async fn integrity(db: &Db) -> Result<Vec<String>, StoreError> {
     Ok(said)
 }
 
-/// See [`super::Store::check_blobs`].
-pub(super) async fn check_blobs(
+/// See [`crate::store::BlobStore::check_blobs`].
+pub(crate) async fn check_blobs(
     db: &Db,
-    outside: Option<&Outside>,
+    external: Option<&ExternalBlobStore>,
     after: Option<BlobHash>,
 ) -> Result<BlobCheck, StoreError> {
     const DOING: &str = "checking blobs";
     let storage = match db.dialect() {
-        Dialect::Sqlite if after.is_none() => integrity(db).await?,
+        Dialect::Sqlite if after.is_none() => check_integrity(db).await?,
         Dialect::Sqlite | Dialect::Postgres => Vec::new(),
     };
     // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size. What is
-    // outside has the row of a name, and the size of its blob at most.
-    let sql = match outside {
+    // external has a row of a name, which is read with a file of at most the blob's size.
+    let sql = match external {
         None => "SELECT hash, length(data) FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
         Some(_) => "SELECT hash, size FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
     };
     let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
-    let sizes = rows(db, DOING, sql, vec![Arg::Blob(after), Arg::Int(CHECKED_BLOBS_MAX)]).await?;
+    let sizes = db.query(DOING, sql, vec![Arg::Blob(after), Arg::Int(CHECKED_BLOBS_MAX)]).await?;
     let (mut part, mut bytes) = (Vec::new(), 0);
     for mut row in sizes {
         let hash: [u8; 32] = row.fixed(0)?;
@@ -97,7 +97,7 @@ pub(super) async fn check_blobs(
         part.push(hash.to_vec());
     }
     let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let found = rows(db, DOING, &sql, vec![Arg::Blobs(part)]).await?;
+    let found = db.query(DOING, &sql, vec![Arg::Blobs(part)]).await?;
     let mut check = BlobCheck { storage, ..BlobCheck::default() };
     let mut read: Vec<(BlobHash, i64, Bytes)> = Vec::new();
     for mut row in found {
@@ -107,16 +107,16 @@ pub(super) async fn check_blobs(
             read.push((hash, size, data.into()));
             continue;
         };
-        let outside = outside.ok_or_else(outside::nowhere)?;
-        match outside.get(file).await? {
+        let external = external.ok_or_else(not_configured)?;
+        match external.get(file).await? {
             Some(data) => read.push((hash, size, data)),
-            None => check.lost.push(format!("blob {hash}: its file {file} is not in {}", outside.url())),
+            None => check.lost.push(format!("blob {hash}: its file {file} is not in {}", external.url())),
         }
     }
     let check = move || {
         for (hash, size, data) in read {
             check.checked += 1;
-            if whole(hash, size, &data).is_none() {
+            if unpack(hash, size, &data).is_none() {
                 check.damaged.push(hash);
             }
         }
@@ -129,10 +129,9 @@ pub(super) async fn check_blobs(
 }
 
 /// Which of these are stored.
-pub(super) async fn blobs_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+pub(crate) async fn find_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
     let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let list = hashes.iter().map(|hash| hash.0.to_vec()).collect();
-    rows(db, "looking for blobs", &sql, vec![Arg::Blobs(list)])
+    db.query("looking for blobs", &sql, vec![Arg::hashes(&hashes)])
         .await?
         .iter_mut()
         .map(|row| Ok(BlobHash(row.fixed(0)?)))

@@ -8,7 +8,7 @@
 //! transaction that has it. A [`SessionLock`] is held shared by every session that wants it and is never requested
 //! exclusively, so taking it never waits either: it is there to be counted.
 
-use crate::store::conn::{Conn, Dialect};
+use super::{conn::Conn, dialect::Dialect};
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +19,11 @@ struct LockEntry {
 
 /// A lock of which one transaction at a time is the holder, until it ends. Works through a pooler as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) struct TransactionLock(LockEntry);
+pub(crate) struct TransactionLock(LockEntry);
 
 /// A lock that many sessions hold together, each until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) struct SessionLock(LockEntry);
+pub(crate) struct SessionLock(LockEntry);
 
 /// Every lock. A lock is made from its place in this array and from nothing else, so none is left out of the check of
 /// its numbers below.
@@ -36,13 +36,13 @@ const LOCKS: [LockEntry; 3] = [
 const _: () = assert!(are_distinct(&LOCKS), "two locks have the same number");
 
 /// One coordinator at a time brings the schema up to date.
-pub(in crate::store) const MIGRATION: TransactionLock = TransactionLock(LOCKS[0]);
+pub(crate) const MIGRATION: TransactionLock = TransactionLock(LOCKS[0]);
 
 /// Coordinators choose tasks under limits one after the other: each counts what the one before it leased.
-pub(in crate::store) const LIMITED_CHOICE: TransactionLock = TransactionLock(LOCKS[1]);
+pub(crate) const LIMITED_CHOICE: TransactionLock = TransactionLock(LOCKS[1]);
 
 /// A coordinator listens for hints of the others.
-pub(in crate::store) const LISTENING: SessionLock = SessionLock(LOCKS[2]);
+pub(crate) const LISTENING: SessionLock = SessionLock(LOCKS[2]);
 
 const fn are_distinct(locks: &[LockEntry]) -> bool {
     let mut one = 0;
@@ -61,7 +61,7 @@ const fn are_distinct(locks: &[LockEntry]) -> bool {
 
 impl TransactionLock {
     /// Waits until the transaction under way on `conn` has the lock. SQLite has one writer and needs none.
-    pub(in crate::store) async fn acquire(self, conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+    pub(crate) async fn acquire(self, conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
         match conn.dialect() {
             Dialect::Sqlite => Ok(()),
             Dialect::Postgres => conn.run(&self.acquire_sql(), Vec::new()).await.map(|_| ()),
@@ -77,13 +77,13 @@ impl TransactionLock {
 
 impl SessionLock {
     /// Takes the lock for as long as the session lasts.
-    pub(in crate::store) fn hold_sql(self) -> String {
+    pub(crate) fn hold_sql(self) -> String {
         let LockEntry { number, purpose } = self.0;
         format!("SELECT pg_advisory_lock_shared({number}) /* {purpose} */")
     }
 
     /// Counts the sessions of this database that hold the lock.
-    pub(in crate::store) fn count_sql(self) -> String {
+    pub(crate) fn count_sql(self) -> String {
         format!(
             "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
              WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = {} AND l.objsubid = 1 \

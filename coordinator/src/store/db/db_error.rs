@@ -1,10 +1,11 @@
-//! What a database's error means to a caller, told by code and never by its text.
+//! What a database's error means to a caller, classified by its code and never by its text.
 
-use super::{StoreError, conn::Dialect, error::DATABASE_ANSWER_PREFIX};
+use super::dialect::Dialect;
+use crate::store::{StoreError, api::DATABASE_ANSWER_PREFIX};
 
 /// What can be done about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum DbErrorKind {
     /// Others hold a lock, or another transaction came first: the same again may succeed at once.
     Again,
     /// What was read before the transaction is not what is there: read again, decide again.
@@ -22,20 +23,20 @@ pub(super) enum Fault {
     Ours,
 }
 
-impl Fault {
+impl DbErrorKind {
     /// Whether the same transaction may succeed at once.
-    pub(super) const fn is_conflict(self) -> bool {
+    pub(crate) const fn is_conflict(self) -> bool {
         matches!(self, Self::Again | Self::Stale)
     }
 
     /// Whether only another connection may help.
-    pub(super) const fn is_of_connection(self) -> bool {
+    pub(crate) const fn is_of_connection(self) -> bool {
         matches!(self, Self::Away | Self::ReadOnly)
     }
 }
 
 /// Classifies an error.
-pub(super) fn fault(dialect: Dialect, error: &sqlx::Error) -> Fault {
+pub(crate) fn classify_error(dialect: Dialect, error: &sqlx::Error) -> DbErrorKind {
     match error {
         sqlx::Error::Database(error) => {
             let code = error.code().unwrap_or_default();
@@ -49,55 +50,67 @@ pub(super) fn fault(dialect: Dialect, error: &sqlx::Error) -> Fault {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
-        | sqlx::Error::Protocol(_) => Fault::Away,
-        _ => Fault::Ours,
+        | sqlx::Error::Protocol(_) => DbErrorKind::Away,
+        _ => DbErrorKind::Ours,
     }
 }
 
 /// Primary result codes of SQLite are the low byte of what it reports.
-fn sqlite(code: &str) -> Fault {
+fn sqlite(code: &str) -> DbErrorKind {
     match code.parse::<u32>().map(|code| code & 0xff) {
-        Ok(5 | 6) => Fault::Again,
-        Ok(13) => Fault::Full,
+        Ok(5 | 6) => DbErrorKind::Again,
+        Ok(13) => DbErrorKind::Full,
         // No permission, no memory, interrupted, input or output, not to be opened, a race over the log's index.
-        Ok(3 | 7 | 9 | 10 | 14 | 15) => Fault::Away,
-        Ok(8) => Fault::ReadOnly,
-        Ok(11 | 26) => Fault::Damaged,
-        Ok(19) => Fault::Stale,
-        Ok(_) | Err(_) => Fault::Ours,
+        Ok(3 | 7 | 9 | 10 | 14 | 15) => DbErrorKind::Away,
+        Ok(8) => DbErrorKind::ReadOnly,
+        Ok(11 | 26) => DbErrorKind::Damaged,
+        Ok(19) => DbErrorKind::Stale,
+        Ok(_) | Err(_) => DbErrorKind::Ours,
     }
 }
 
 /// Classes and codes of PostgreSQL's appendix A.
-fn postgres(code: &str) -> Fault {
+fn postgres(code: &str) -> DbErrorKind {
     match code {
         // Canceled: a person or `statement_timeout` ended the statement, and nothing else.
-        "40001" | "40P01" | "55P03" | "57014" => Fault::Again,
-        "25006" => Fault::ReadOnly,
-        "53100" => Fault::Full,
-        "23505" | "23502" => Fault::Stale,
+        "40001" | "40P01" | "55P03" | "57014" => DbErrorKind::Again,
+        "25006" => DbErrorKind::ReadOnly,
+        "53100" => DbErrorKind::Full,
+        "23505" | "23502" => DbErrorKind::Stale,
         // A session that was ended for its age, a login, database or right that is missing for now.
-        "25P03" | "25P04" | "3D000" | "42501" => Fault::Away,
-        _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => Fault::Away,
-        "XX001" | "XX002" => Fault::Damaged,
-        _ => Fault::Ours,
+        "25P03" | "25P04" | "3D000" | "42501" => DbErrorKind::Away,
+        _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => DbErrorKind::Away,
+        "XX001" | "XX002" => DbErrorKind::Damaged,
+        _ => DbErrorKind::Ours,
     }
 }
 
 /// The error as callers see it.
-pub(super) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::Error) -> StoreError {
+pub(crate) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::Error) -> StoreError {
     let backend = dialect.name();
-    match fault(dialect, &source) {
-        Fault::Again | Fault::Away => StoreError::Unavailable { backend, doing, source },
-        Fault::ReadOnly => StoreError::ReadOnly { backend, doing, source },
-        Fault::Full => StoreError::Full { backend, doing, source },
-        Fault::Damaged => StoreError::Damaged { backend, doing, source },
-        Fault::Stale | Fault::Ours => StoreError::Fault { backend, doing, source },
+    match classify_error(dialect, &source) {
+        DbErrorKind::Again | DbErrorKind::Away => StoreError::Unavailable { backend, doing, source },
+        DbErrorKind::ReadOnly => StoreError::ReadOnly { backend, doing, source },
+        DbErrorKind::Full => StoreError::Full { backend, doing, source },
+        DbErrorKind::Damaged => StoreError::Damaged { backend, doing, source },
+        DbErrorKind::Stale | DbErrorKind::Ours => StoreError::Fault { backend, doing, source },
     }
 }
 
-/// The same error for one more request of the batch it ended.
-pub(super) fn again(error: &StoreError) -> StoreError {
+/// What ended a transaction: the database's error, or what it holds.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransactionError {
+    #[error("the database did not answer")]
+    Sql(#[from] sqlx::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// On PostgreSQL: the transaction has to begin again under the lock of limited choices (`plan/lease/running.rs`).
+    #[error("a choice depends on limits, and their lock was not taken first")]
+    LimitsUnexpected,
+}
+
+/// Copies an error for one more command of the batch that it ended.
+pub(crate) fn copy_error(error: &StoreError) -> StoreError {
     let copy = |source: &sqlx::Error| match source {
         sqlx::Error::Io(io) => sqlx::Error::Io(std::io::Error::new(io.kind(), io.to_string())),
         sqlx::Error::Database(answer) => {
@@ -130,14 +143,14 @@ pub(super) fn again(error: &StoreError) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::db::sqlite_driver;
 
-    #[tokio::test]
-    async fn unavailable_store_says_what_the_database_answered() {
-        use sqlx::Connection as _;
-        let mut db = sqlx::SqliteConnection::connect("sqlite::memory:").await.expect("opens");
-        let source = sqlx::query("SELECT 1 FROM nowhere").execute(&mut db).await.expect_err("no such table");
+    #[test]
+    fn unavailable_store_says_what_the_database_answered() {
+        let db = rusqlite::Connection::open_in_memory().expect("opens");
+        let source = sqlite_driver::run(&db, "SELECT 1 FROM nowhere", &[]).expect_err("no such table");
         let answered = StoreError::Unavailable { backend: "sqlite", doing: "reading", source };
-        let copied = again(&answered);
+        let copied = copy_error(&answered);
         for error in [answered, copied] {
             let text = error.to_string();
             assert!(text.ends_with("while reading (no such table: nowhere)"), "{text}");
@@ -154,21 +167,21 @@ mod tests {
     #[test]
     fn codes_of_postgres_say_what_can_be_done() {
         for (code, wanted) in [
-            ("25006", Fault::ReadOnly),
-            ("57P01", Fault::Away),
-            ("57P02", Fault::Away),
-            ("57P03", Fault::Away),
-            ("25P03", Fault::Away),
-            ("08006", Fault::Away),
-            ("28P01", Fault::Away),
-            ("53300", Fault::Away),
-            ("58030", Fault::Away),
-            ("53100", Fault::Full),
-            ("55P03", Fault::Again),
-            ("57014", Fault::Again),
-            ("23505", Fault::Stale),
-            ("XX001", Fault::Damaged),
-            ("42601", Fault::Ours),
+            ("25006", DbErrorKind::ReadOnly),
+            ("57P01", DbErrorKind::Away),
+            ("57P02", DbErrorKind::Away),
+            ("57P03", DbErrorKind::Away),
+            ("25P03", DbErrorKind::Away),
+            ("08006", DbErrorKind::Away),
+            ("28P01", DbErrorKind::Away),
+            ("53300", DbErrorKind::Away),
+            ("58030", DbErrorKind::Away),
+            ("53100", DbErrorKind::Full),
+            ("55P03", DbErrorKind::Again),
+            ("57014", DbErrorKind::Again),
+            ("23505", DbErrorKind::Stale),
+            ("XX001", DbErrorKind::Damaged),
+            ("42601", DbErrorKind::Ours),
         ] {
             assert_eq!(postgres(code), wanted, "{code}");
         }
@@ -178,15 +191,15 @@ mod tests {
     fn codes_of_sqlite_say_what_can_be_done() {
         // Extended codes hold the primary one in their low byte.
         for (code, wanted) in [
-            ("5", Fault::Again),
-            ("261", Fault::Again),
-            ("8", Fault::ReadOnly),
-            ("1032", Fault::ReadOnly),
-            ("10", Fault::Away),
-            ("13", Fault::Full),
-            ("11", Fault::Damaged),
-            ("19", Fault::Stale),
-            ("1", Fault::Ours),
+            ("5", DbErrorKind::Again),
+            ("261", DbErrorKind::Again),
+            ("8", DbErrorKind::ReadOnly),
+            ("1032", DbErrorKind::ReadOnly),
+            ("10", DbErrorKind::Away),
+            ("13", DbErrorKind::Full),
+            ("11", DbErrorKind::Damaged),
+            ("19", DbErrorKind::Stale),
+            ("1", DbErrorKind::Ours),
         ] {
             assert_eq!(sqlite(code), wanted, "{code}");
         }

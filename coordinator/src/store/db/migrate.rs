@@ -4,14 +4,15 @@
 use std::time::{Duration, Instant};
 
 use docket_schema::{ids::BlobHash, migrations::Migration};
-use sqlx::AssertSqlSafe;
 
 use super::{
-    StoreError,
-    conn::{Arg, Conn, Dialect},
-    fault::{Fault, fault, store_error},
-    postgres::advisory_locks::MIGRATION,
+    advisory_locks::MIGRATION,
+    conn::Conn,
+    db_error::{DbErrorKind, classify_error, store_error},
+    dialect::Dialect,
+    values::Arg,
 };
+use crate::store::StoreError;
 
 const DOING: &str = "migrating the schema";
 
@@ -19,7 +20,7 @@ const DOING: &str = "migrating the schema";
 const OTHERS_MAX: Duration = Duration::from_secs(600);
 
 /// Applies what is missing. Coordinators that start together apply each step once.
-pub(super) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
+pub(crate) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
     let dialect = conn.dialect();
     let sql_error = |source| store_error(dialect, DOING, source);
     begin(conn).await.map_err(sql_error)?;
@@ -39,7 +40,7 @@ async fn begin(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
         conn.control(begin).await?;
         let Err(error) = MIGRATION.acquire(conn).await else { return Ok(()) };
         conn.control("ROLLBACK").await?;
-        if fault(Dialect::Postgres, &error) != Fault::Again || started.elapsed() > OTHERS_MAX {
+        if classify_error(Dialect::Postgres, &error) != DbErrorKind::Again || started.elapsed() > OTHERS_MAX {
             return Err(error);
         }
         tracing::warn!("another coordinator is migrating the schema; this one waits until it is done");
@@ -83,15 +84,7 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
         let failed = |source: sqlx::Error| StoreError::Schema {
             what: format!("step {} (`{}`) failed and was undone: {source}", step.version, step.name),
         };
-        match conn {
-            Conn::Sqlite(conn) => {
-                sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
-            }
-            Conn::Direct(_) => unreachable!("a file is migrated before its writer begins"),
-            Conn::Postgres(conn, _) => {
-                sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
-            }
-        }
+        conn.control(step.sql).await.map_err(failed)?;
         let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
         let args =
             vec![Arg::Int(step.version.into()), Arg::Text(step.name.to_owned()), Arg::Text(hash_of(step))];

@@ -1,8 +1,5 @@
-//! SQLite on the thread that asks. The driver of the readers hands each statement to a thread of its
-//! own, which costs a lone append more than its commit; the writer has a thread anyway.
-//!
-//! Only the writer's connection is driven so. Errors are told as that driver tells its own, so
-//! that one place says what they mean.
+//! Statements on SQLite, run by rusqlite on the thread that asks. Errors become sqlx's, so that one place classifies
+//! those of both databases.
 
 use std::{borrow::Cow, error::Error, fmt};
 
@@ -12,7 +9,7 @@ use rusqlite::{
 };
 use sqlx::error::{DatabaseError, ErrorKind};
 
-use crate::store::conn::{Arg, Cell, Row, hex_list};
+use super::values::{Arg, Cell, Row, hex_list};
 
 impl ToSql for Arg {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -37,7 +34,7 @@ impl ToSql for Arg {
 }
 
 /// All rows of a query.
-pub(in crate::store) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Result<Vec<Row>, sqlx::Error> {
+pub(crate) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Result<Vec<Row>, sqlx::Error> {
     let all = || {
         let mut statement = conn.prepare_cached(sql)?;
         bind_numbered(&mut statement, args)?;
@@ -46,25 +43,25 @@ pub(in crate::store) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Resu
         let mut rows = Vec::new();
         while let Some(row) = found.next()? {
             let cells = (0..width).map(|at| row.get_ref(at).map(cell));
-            rows.push(Row::of(cells.collect::<Result<_, _>>()?));
+            rows.push(Row::new(cells.collect::<Result<_, _>>()?));
         }
         Ok(rows)
     };
-    all().map_err(failed)
+    all().map_err(to_sqlx)
 }
 
 /// Runs a statement; the number of rows it changed.
-pub(in crate::store) fn run(conn: &Connection, sql: &str, args: &[Arg]) -> Result<u64, sqlx::Error> {
+pub(crate) fn run(conn: &Connection, sql: &str, args: &[Arg]) -> Result<u64, sqlx::Error> {
     let changed = || {
         let mut statement = conn.prepare_cached(sql)?;
         bind_numbered(&mut statement, args)?;
         statement.raw_execute()
     };
-    changed().map(|rows| rows as u64).map_err(failed)
+    changed().map(|rows| rows as u64).map_err(to_sqlx)
 }
 
 /// Runs a statement, whose parameters stand in order, once for each row of `cells`; whether each of them changed a row.
-pub(in crate::store) fn run_each(
+pub(crate) fn run_each(
     conn: &Connection,
     sql: &str,
     width: usize,
@@ -79,7 +76,7 @@ pub(in crate::store) fn run_each(
         }
         Ok(all)
     };
-    each().map_err(failed)
+    each().map_err(to_sqlx)
 }
 
 /// Binds by the numbers of `$1`, as both databases' queries have them. To SQLite those are names, whose
@@ -108,9 +105,9 @@ fn cell(value: ValueRef<'_>) -> Cell {
     match value {
         ValueRef::Null => Cell::Null,
         ValueRef::Integer(n) => Cell::Int(n),
-        // Our tables are strict and have no such column; what is no integer is refused by its reader.
+        // Our tables are strict and have no such column; its reader refuses what is not an integer.
         ValueRef::Real(n) => Cell::Text(n.to_string()),
-        // What is no UTF-8 is refused by its reader.
+        // Its reader refuses what is not UTF-8.
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => Cell::Text(text.to_owned()),
             Err(_) => Cell::Blob(bytes.to_vec()),
@@ -119,39 +116,43 @@ fn cell(value: ValueRef<'_>) -> Cell {
     }
 }
 
-/// What SQLite said, with its code.
+/// An error of SQLite, with its code.
 #[derive(Debug)]
-struct Said {
+struct SqliteError {
     code: i32,
     message: String,
 }
 
-/// A row that was read is not there: told as the constraint is that a moved head violates.
-pub(super) fn row_is_gone() -> sqlx::Error {
+/// The error for a row that was read and is gone: the constraint that a moved head violates.
+pub(crate) fn row_is_gone() -> sqlx::Error {
     let code = rusqlite::ffi::SQLITE_CONSTRAINT;
-    sqlx::Error::Database(Box::new(Said { code, message: "a row that was read is gone".to_owned() }))
+    sqlx::Error::Database(Box::new(SqliteError { code, message: "a row that was read is gone".to_owned() }))
 }
 
-/// The error as the other driver has it.
-pub(super) fn failed(error: rusqlite::Error) -> sqlx::Error {
+/// The error in sqlx's type, with SQLite's code.
+pub(crate) fn to_sqlx(error: rusqlite::Error) -> sqlx::Error {
     match error {
-        rusqlite::Error::SqliteFailure(failure, message) => sqlx::Error::Database(Box::new(Said {
-            code: failure.extended_code,
-            message: message.unwrap_or_else(|| failure.to_string()),
-        })),
+        rusqlite::Error::SqliteFailure(failure, message) => {
+            let mut message = message.unwrap_or_else(|| failure.to_string());
+            // The path comes after it, which callers name themselves.
+            if failure.code == rusqlite::ErrorCode::CannotOpen {
+                message.truncate(message.find(": ").unwrap_or(message.len()));
+            }
+            sqlx::Error::Database(Box::new(SqliteError { code: failure.extended_code, message }))
+        }
         other => sqlx::Error::InvalidArgument(other.to_string()),
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for SqliteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "(code: {}) {}", self.code, self.message)
     }
 }
 
-impl Error for Said {}
+impl Error for SqliteError {}
 
-impl DatabaseError for Said {
+impl DatabaseError for SqliteError {
     fn message(&self) -> &str {
         &self.message
     }
@@ -180,10 +181,7 @@ impl DatabaseError for Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{
-        conn::Dialect,
-        fault::{Fault, fault},
-    };
+    use crate::store::db::{DbErrorKind, Dialect, classify_error};
 
     fn table() -> Connection {
         let conn = Connection::open_in_memory().expect("memory opens");
@@ -196,30 +194,30 @@ mod tests {
     fn parameters_are_bound_by_number_wherever_they_stand() {
         let args = [Arg::Int(7), Arg::Word("seven"), Arg::Blobs(vec![vec![0xab]])];
         let rows = rows(&table(), "SELECT $2, $1, $2, $3", &args).expect("answers");
-        let shown: Vec<String> = (0..4).map(|at| rows[0].shown(at)).collect();
+        let shown: Vec<String> = (0..4).map(|at| rows[0].format_cell(at)).collect();
         assert_eq!(shown, ["seven", "7", "seven", r#"["ab"]"#]);
         assert!(super::rows(&table(), "SELECT $3", &args[..2]).is_err());
     }
 
     #[test]
-    fn a_row_that_is_not_there_is_told() {
+    fn missing_row_is_reported() {
         let conn = table();
         run(&conn, "INSERT INTO t VALUES ($1, $2)", &[Arg::Int(1), Arg::Word("a")]).expect("inserts");
         let update = "UPDATE t SET word = ?2 WHERE n = ?1";
         let cells = [Arg::Int(1), Arg::Word("b"), Arg::Int(2), Arg::Word("b")];
         assert!(run_each(&conn, update, 2, &cells[..2]).expect("updates"));
         assert!(!run_each(&conn, update, 2, &cells).expect("updates"));
-        assert_eq!(fault(Dialect::Sqlite, &row_is_gone()), Fault::Stale);
+        assert_eq!(classify_error(Dialect::Sqlite, &row_is_gone()), DbErrorKind::Stale);
     }
 
     #[test]
-    fn errors_mean_what_they_mean_by_the_other_driver() {
+    fn errors_are_classified_by_their_code() {
         let conn = table();
         let insert = |word| run(&conn, "INSERT INTO t VALUES (1, $1)", &[word]);
         let refused = insert(Arg::TextOrNull(None)).expect_err("NULL is refused");
-        assert_eq!(fault(Dialect::Sqlite, &refused), Fault::Stale);
+        assert_eq!(classify_error(Dialect::Sqlite, &refused), DbErrorKind::Stale);
         assert!(refused.to_string().contains("NOT NULL"), "{refused}");
         let ours = run(&conn, "INSERT INTO nowhere VALUES (1)", &[]).expect_err("there is no such table");
-        assert_eq!(fault(Dialect::Sqlite, &ours), Fault::Ours);
+        assert_eq!(classify_error(Dialect::Sqlite, &ours), DbErrorKind::Ours);
     }
 }

@@ -1,110 +1,78 @@
-//! Asks that have a transaction of their own.
+//! Commands that have a transaction of their own. They read and write the database themselves, without a working set.
 
-use docket_schema::ids::Timestamp;
+mod budgets;
+mod permits;
+mod terms;
 
-use super::{
-    LEASE_MS_MAX, StoreError, Taken, Term,
-    ask::{Answered, Ask},
-    budgets,
-    conn::{Arg, Conn},
-    desk::LoadError,
-    gc::drop_untouched,
-    inbox,
-    permits::{call_ended, permit},
-    rebuild::rebuild,
+use crate::store::{
+    InboxAct,
+    api::corrupt,
+    blobs::gc::drop_untouched,
+    db::{Arg, Conn, TransactionError},
+    verify::rebuild,
+    writer::{ActInbox, DrainWorker, ExclusiveCommand, ReadSecret},
 };
-use crate::decide::CLOCKS_APART_MS;
 
-/// Carries one out, within a transaction that the caller began and ends.
-pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered, LoadError> {
-    match ask {
-        Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
-        Ask::Term(term) => Ok(Answered::Term(Ok(take_term(conn, term).await?))),
-        Ask::Rebuild(seen) => Ok(Answered::Rebuild(Ok(rebuild(conn, seen).await?))),
-        Ask::DropBlobs { hashes, untouched_since } => {
-            Ok(Answered::DropBlobs(Ok(drop_untouched(conn, hashes, *untouched_since).await?)))
+/// Carries a command out, within a transaction that the caller began and ends.
+pub(crate) async fn run_exclusive(
+    conn: &mut Conn<'_>,
+    command: &mut ExclusiveCommand,
+) -> Result<(), TransactionError> {
+    match command {
+        ExclusiveCommand::ActInbox(request) => {
+            request.reply = Some(Ok(act_inbox(conn, &request.command).await?));
         }
-        Ask::DrainWorker { incarnation } => {
-            let sql = "UPDATE workers SET draining = 1 WHERE incarnation = $1";
-            let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
-            Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
+        ExclusiveCommand::CallEnded(request) => {
+            request.reply = Some(Ok(permits::end_call(conn, request.command.run).await?));
         }
-        Ask::ActInbox { row, act } => Ok(Answered::ActInbox(Ok(inbox::act(conn, row, *act).await?))),
-        Ask::Permit(ask) => Ok(Answered::Permit(Ok(permit(conn, ask).await?))),
-        Ask::Reserve { caller, call } => {
-            Ok(Answered::Reserve(Ok(budgets::reserve(conn, *caller, *call).await?)))
+        ExclusiveCommand::CountBatch(request) => {
+            request.reply = Some(Ok(budgets::count_batch(conn, request.command.batch).await?));
         }
-        Ask::CountBatch { batch } => Ok(Answered::CountBatch(Ok(budgets::count(conn, *batch).await?))),
-        Ask::CallEnded { run } => Ok(Answered::CallEnded(Ok(call_ended(conn, *run).await?))),
-        Ask::Append(_)
-        | Ask::Command(_)
-        | Ask::Submit { .. }
-        | Ask::Lease { .. }
-        | Ask::Heartbeat { .. }
-        | Ask::PutBlobs { .. }
-        | Ask::TouchBlobs { .. }
-        | Ask::Import(_)
-        | Ask::TakeInbox { .. }
-        | Ask::Remove(_)
-        | Ask::Restore(_) => unreachable!("it is planned in a batch"),
+        ExclusiveCommand::DrainWorker(request) => {
+            request.reply = Some(Ok(drain_worker(conn, &request.command).await?));
+        }
+        ExclusiveCommand::DropBlobs(request) => {
+            let command = &request.command;
+            let dropped = drop_untouched(conn, &command.hashes, command.untouched_since).await?;
+            request.reply = Some(Ok(dropped));
+        }
+        ExclusiveCommand::Permit(request) => {
+            request.reply = Some(Ok(permits::take_permit(conn, &request.command).await?));
+        }
+        ExclusiveCommand::Rebuild(request) => {
+            request.reply = Some(Ok(rebuild(conn, &request.command.seen).await?));
+        }
+        ExclusiveCommand::Reserve(request) => {
+            let command = &request.command;
+            request.reply = Some(Ok(budgets::reserve(conn, command.caller, command.call).await?));
+        }
+        ExclusiveCommand::Secret(request) => {
+            request.reply = Some(Ok(read_secret(conn, &request.command).await?));
+        }
+        ExclusiveCommand::Term(request) => {
+            request.reply = Some(Ok(terms::take_term(conn, &request.command).await?));
+        }
     }
+    Ok(())
 }
 
-async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadError> {
+async fn act_inbox(conn: &mut Conn<'_>, command: &ActInbox) -> Result<bool, TransactionError> {
+    let sql = match command.act {
+        InboxAct::Drop => "DELETE FROM inbox WHERE id = $1",
+        InboxAct::Retry => "UPDATE inbox SET refused = NULL, refused_at = NULL WHERE id = $1",
+    };
+    Ok(conn.run(sql, vec![Arg::Text(command.row.clone())]).await? > 0)
+}
+
+async fn drain_worker(conn: &mut Conn<'_>, command: &DrainWorker) -> Result<bool, TransactionError> {
+    let sql = "UPDATE workers SET draining = 1 WHERE incarnation = $1";
+    Ok(conn.run(sql, vec![Arg::uuid(command.incarnation.0)]).await? > 0)
+}
+
+async fn read_secret(conn: &mut Conn<'_>, command: &ReadSecret) -> Result<[u8; 32], TransactionError> {
     let insert = "INSERT INTO meta (key, value) VALUES ('secret', $1) ON CONFLICT (key) DO NOTHING";
-    conn.run(insert, vec![Arg::Blob(fresh.to_vec())]).await?;
+    conn.run(insert, vec![Arg::Blob(command.fresh.to_vec())]).await?;
     let mut rows = conn.rows("SELECT value FROM meta WHERE key = 'secret'", Vec::new()).await?;
-    let row =
-        rows.first_mut().ok_or_else(|| StoreError::Corrupt { what: "the secret is gone".to_owned() })?;
+    let row = rows.first_mut().ok_or_else(|| corrupt("the secret is gone".to_owned()))?;
     Ok(row.fixed(0)?)
-}
-
-/// Takes a term, or continues one's own. What a term after a gap owes is given in the same transaction: one that
-/// was begun and not kept must not pass for one that was held.
-async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<Taken, LoadError> {
-    let sql = format!("SELECT until_at, holder FROM terms WHERE name = $1{}", conn.dialect().lock_rows());
-    let mut before = conn.rows(&sql, vec![Arg::Word(term.name)]).await?;
-    let before = match before.first_mut() {
-        Some(row) => Some((Timestamp(row.int(0)?), row.text(1)?)),
-        None => None,
-    };
-    let longest = term.now.plus_ms(term.longest_ms);
-    let is_too_long = |until: Timestamp| until > longest.plus_ms(CLOCKS_APART_MS);
-    if let Some((until, holder)) = &before
-        && *holder != term.holder
-        && is_too_long(*until)
-    {
-        let sql = "UPDATE terms SET until_at = $2 WHERE name = $1";
-        conn.run(sql, vec![Arg::Word(term.name), Arg::Int(longest.0)]).await?;
-        return Ok(Taken::ByAnother);
-    }
-    let sql = "INSERT INTO terms (name, holder, until_at) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
-               SET holder = excluded.holder, until_at = excluded.until_at \
-               WHERE terms.holder = excluded.holder OR terms.until_at <= $4";
-    let args = vec![
-        Arg::Word(term.name),
-        Arg::Text(term.holder.clone()),
-        Arg::Int(term.until.0),
-        Arg::Int(term.now.0),
-    ];
-    if conn.run(sql, args).await? == 0 {
-        return Ok(Taken::ByAnother);
-    }
-    let Some(trust) = term.trust else { return Ok(Taken::Ours { graced: None }) };
-    let latest = Arg::Int(term.now.plus_ms(trust.lease_ms).0);
-    let Some(window_ms) = trust.window_ms else {
-        // The clock was stepped: no deadline says anything.
-        let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at <> $1";
-        return Ok(Taken::Ours { graced: Some(conn.run(sql, vec![latest]).await?) });
-    };
-    let beyond = Arg::Int(term.now.plus_ms(LEASE_MS_MAX + CLOCKS_APART_MS).0);
-    let follows_another =
-        before.is_some_and(|(ended, _)| term.now <= ended.plus_ms(window_ms) && !is_too_long(ended));
-    if follows_another {
-        let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at > $2";
-        conn.run(sql, vec![latest, beyond]).await?;
-        return Ok(Taken::Ours { graced: None });
-    }
-    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND (deadline_at < $1 OR deadline_at > $2)";
-    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![latest, beyond]).await?) })
 }

@@ -1,23 +1,25 @@
 //! What a person looks at first: few statements, each over an index, each with a bound.
 
 use docket_schema::{
-    ids::{BatchId, TaskId, Timestamp},
+    ids::{BatchId, Timestamp},
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
     wire::{
         BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, HourSubmitted,
         OVERVIEW_BUDGETS_MAX, OVERVIEW_HOURS, OVERVIEW_QUEUES_MAX, OVERVIEW_TASKS_MAX, QueueView, StateCount,
-        TaskBrief, WorkerView,
+        TaskBrief,
     },
 };
 use uuid::Uuid;
 
-use super::{
-    Answer, SqlStore, StoreError, batches,
-    conn::{Arg, Db},
-    read::{rows, workers},
-    read_flow,
-    row::{TASK_COLUMNS, TASK_TABLES, task_row},
+use super::{queues::list_queues, workers::list_workers};
+use crate::store::{
+    OverviewRows, StoreError,
+    api::corrupt,
+    db::{
+        Arg, Db,
+        row::{TASK_COLUMNS, TASK_TABLES, task_row},
+    },
 };
 
 const DOING: &str = "reading the overview";
@@ -27,87 +29,14 @@ const HOUR_US: i64 = 3_600_000_000;
 /// States that tasks end in.
 const ENDS: [TaskState; 3] = [TaskState::Completed, TaskState::Cancelled, TaskState::Discarded];
 
-/// What the overview is made of.
-#[derive(Debug)]
-pub struct OverviewRows {
-    /// Tasks that wait for a person, the newest first.
-    pub asks: Vec<TaskBrief>,
-    /// Blocked tasks, by what for.
-    pub blocked: Vec<BlockedCount>,
-    /// Discarded tasks, whenever that was, the last first.
-    pub discarded: Vec<TaskBrief>,
-    /// How many there are in all.
-    pub discarded_count: u64,
-    /// Budgets that are nearly spent.
-    pub budgets: Vec<BudgetNear>,
-    /// Tasks that run, by since when.
-    pub running: Vec<TaskBrief>,
-    /// Ended ones, the last first.
-    pub ended: Vec<TaskBrief>,
-    /// How many ended, by state.
-    pub ended_counts: Vec<StateCount>,
-    /// All of them, by state.
-    pub tasks: Vec<StateCount>,
-    /// The queues with the most tasks that have not ended, by name.
-    pub queues: Vec<QueueView>,
-    /// How many there are beside those.
-    pub queues_left_out: u64,
-    /// The workers.
-    pub workers: Vec<WorkerView>,
-    /// Ended tasks by hour.
-    pub hours: Vec<HourCount>,
-    /// Submitted tasks by hour.
-    pub submitted: Vec<HourSubmitted>,
-}
-
-/// What the overview, and whoever tells others how things stand, ask of a store.
-pub trait Overviews {
-    /// How things stand at `now`: tasks that ended since `since`, workers heard of since `heard`.
-    fn overview(
-        &self,
-        now: Timestamp,
-        since: Timestamp,
-        heard: Timestamp,
-    ) -> Answer<'_, Result<OverviewRows, StoreError>>;
-
-    /// The batches of the tasks that wait for this one, at whatever remove; not all where they are very many.
-    fn batches_behind(&self, task: TaskId) -> Answer<'_, Result<Vec<BatchId>, StoreError>>;
-
-    /// How many tasks have ended and are not archived, by state.
-    fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>>;
-
-    /// How many of the completed ones nothing verified.
-    fn unverified_count(&self) -> Answer<'_, Result<u64, StoreError>>;
-}
-
-impl Overviews for SqlStore {
-    fn overview(
-        &self,
-        now: Timestamp,
-        since: Timestamp,
-        heard: Timestamp,
-    ) -> Answer<'_, Result<OverviewRows, StoreError>> {
-        Box::pin(overview(&self.db, now, since, heard))
-    }
-
-    fn batches_behind(&self, task: TaskId) -> Answer<'_, Result<Vec<BatchId>, StoreError>> {
-        Box::pin(batches::behind(&self.db, task))
-    }
-
-    fn ended_counts(&self) -> Answer<'_, Result<Vec<StateCount>, StoreError>> {
-        Box::pin(ended_since(&self.db, Timestamp(i64::MIN)))
-    }
-
-    fn unverified_count(&self) -> Answer<'_, Result<u64, StoreError>> {
-        Box::pin(async {
-            let sql = "SELECT count(*) FROM tasks WHERE state = 'completed' AND unverified IS NOT NULL";
-            rows(&self.db, DOING, sql, Vec::new()).await?.first().map_or(Ok(0), |row| row.count(0))
-        })
-    }
+/// How many completed tasks nothing verified.
+pub(crate) async fn count_unverified(db: &Db) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) FROM tasks WHERE state = 'completed' AND unverified IS NOT NULL";
+    db.query(DOING, sql, Vec::new()).await?.first().map_or(Ok(0), |row| row.count(0))
 }
 
 /// All statements at once, as far as there are connections for them: none waits for another.
-async fn overview(
+pub(crate) async fn read_overview(
     db: &Db,
     now: Timestamp,
     since: Timestamp,
@@ -130,12 +59,12 @@ async fn overview(
         tasks(db, settled, of(TaskState::Cancelled)),
     )?;
     let (queues, hours, submitted, ended_counts, all_ended, workers) = tokio::try_join!(
-        read_flow::queues(db),
+        list_queues(db),
         hours(db, now),
         submitted(db, now),
-        ended_since(db, since),
-        ended_since(db, Timestamp(i64::MIN)),
-        workers(db, heard),
+        count_ended_since(db, since),
+        count_ended_since(db, Timestamp(i64::MIN)),
+        list_workers(db, heard),
     )?;
     // The newest of all hold the newest since then.
     let mut ended: Vec<TaskBrief> =
@@ -187,28 +116,29 @@ fn all_states(queues: &[QueueView], ended: Vec<StateCount>) -> Vec<StateCount> {
 
 async fn tasks(db: &Db, filter: &str, args: Vec<Arg>) -> Result<Vec<TaskBrief>, StoreError> {
     let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter}");
-    rows(db, DOING, &sql, args).await?.iter_mut().map(|row| Ok(TaskBrief::of(task_row(row)?.0))).collect()
+    db.query(DOING, &sql, args).await?.iter_mut().map(|row| Ok(TaskBrief::of(task_row(row)?.0))).collect()
 }
 
 async fn blocked(db: &Db) -> Result<Vec<BlockedCount>, StoreError> {
     let sql = "SELECT blocked_why, count(*) FROM tasks WHERE state = 'blocked' GROUP BY blocked_why ORDER BY blocked_why";
     let why = |word: String| -> Result<TaskBlockedWhy, StoreError> {
         serde_json::from_value(word.clone().into())
-            .map_err(|_| StoreError::Corrupt { what: format!("a task that is blocked for `{word}`") })
+            .map_err(|_| corrupt(format!("a task that is blocked for `{word}`")))
     };
-    rows(db, DOING, sql, Vec::new())
+    db.query(DOING, sql, Vec::new())
         .await?
         .iter_mut()
         .map(|row| Ok(BlockedCount { why: why(row.text(0)?)?, count: row.count(1)? }))
         .collect()
 }
 
-async fn ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
+/// Tasks that ended since then and are not archived, by state.
+pub(crate) async fn count_ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
     let mut counts = Vec::new();
     for state in ENDS {
         let sql = "SELECT count(*) FROM tasks WHERE state = $1 AND ended_at >= $2";
         let found =
-            rows(db, DOING, sql, vec![Arg::Text(state.as_str().to_owned()), Arg::Int(since.0)]).await?;
+            db.query(DOING, sql, vec![Arg::Text(state.as_str().to_owned()), Arg::Int(since.0)]).await?;
         let count = found.first().map_or(Ok(0), |row| row.count(0))?;
         counts.push(StateCount { state, count });
     }
@@ -236,7 +166,7 @@ async fn submitted(db: &Db, now: Timestamp) -> Result<Vec<HourSubmitted>, StoreE
         ranges.join(", ")
     );
     let mut hours = Vec::new();
-    for row in &mut rows(db, DOING, &sql, args).await? {
+    for row in &mut db.query(DOING, &sql, args).await? {
         let (n, count) = (row.int(0)?, row.count(1)?);
         if count > 0 {
             hours.push(HourSubmitted { at: Timestamp((first + n - 1).saturating_mul(HOUR_US)), count });
@@ -252,7 +182,7 @@ async fn hours(db: &Db, now: Timestamp) -> Result<Vec<HourCount>, StoreError> {
     for state in ENDS {
         let sql = "SELECT ended_at / $3, count(*) FROM tasks WHERE state = $1 AND ended_at >= $2 GROUP BY 1";
         let args = vec![Arg::Text(state.as_str().to_owned()), Arg::Int(first * HOUR_US), Arg::Int(HOUR_US)];
-        for row in &mut rows(db, DOING, sql, args).await? {
+        for row in &mut db.query(DOING, sql, args).await? {
             let at = Timestamp(row.int(0)?.saturating_mul(HOUR_US));
             hours.push(HourCount { at, state, count: row.count(1)? });
         }
@@ -269,14 +199,14 @@ async fn budgets(db: &Db) -> Result<Vec<BudgetNear>, StoreError> {
                ORDER BY b.batch DESC LIMIT $2";
     let part = Arg::Int(i64::try_from(BUDGET_TOLD_PART).unwrap_or(1));
     let amount = |of: Option<i64>| of.and_then(|of| u64::try_from(of).ok());
-    rows(db, DOING, sql, vec![part, Arg::Int(OVERVIEW_BUDGETS_MAX.into())])
+    db.query(DOING, sql, vec![part, Arg::Int(OVERVIEW_BUDGETS_MAX.into())])
         .await?
         .iter_mut()
         .map(|row| {
             let budget =
                 Budget { tokens: amount(row.int_or_null(1)?), cost_nusd: amount(row.int_or_null(2)?) };
             Ok(BudgetNear {
-                batch: BatchId(Uuid::from_bytes(row.fixed(0)?)),
+                batch: BatchId(row.uuid(0)?),
                 budget: BatchBudget { budget, spent: row.text_or_null(3)? },
                 used: Spending { tokens: row.count(4)?, cost_nusd: row.count(5)? },
             })

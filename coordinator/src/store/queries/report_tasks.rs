@@ -1,16 +1,15 @@
 //! Which tasks a report is about, a page at a time: by the indexes of batches, of ends and of states, never by the log.
 
 use docket_schema::{
-    ids::{BatchId, TaskId, Timestamp},
+    ids::{TaskId, Timestamp},
     task::TaskState,
     wire::ReportPlace,
 };
 use uuid::Uuid;
 
-use super::{
-    Answer, SqlStore, StoreError,
-    conn::{Arg, Db},
-    read::rows,
+use crate::store::{
+    Reported, StoreError,
+    db::{Arg, Db},
 };
 
 const DOING: &str = "listing tasks for a report";
@@ -25,44 +24,10 @@ const STANDING: [TaskState; 6] = [
     TaskState::Pending,
 ];
 
-/// Of which tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reported {
-    /// Those of a batch, by id.
-    Batch(BatchId),
-    /// Those that ended at the first instant or later and before the second, by when they did.
-    Ended(Timestamp, Timestamp),
-    /// Those that may have worked at the first instant or later and before the second: that were submitted before the
-    /// end of it, and ended after its beginning or not at all. Those that have not ended come first.
-    Active(Timestamp, Timestamp),
-}
-
-/// What reports ask of a store.
-pub trait Reports {
-    /// Tasks that have begun, the newest first, behind `after`, at most `limit`; each with its place. Fewer than asked
-    /// for are the last ones. Whoever stops before the last leaves out the oldest.
-    fn reported(
-        &self,
-        of: Reported,
-        after: Option<ReportPlace>,
-        limit: u32,
-    ) -> Answer<'_, Result<Vec<(ReportPlace, TaskId)>, StoreError>>;
-}
-
-impl Reports for SqlStore {
-    fn reported(
-        &self,
-        of: Reported,
-        after: Option<ReportPlace>,
-        limit: u32,
-    ) -> Answer<'_, Result<Vec<(ReportPlace, TaskId)>, StoreError>> {
-        Box::pin(reported(&self.db, of, after, limit))
-    }
-}
-
 type Found = Vec<(ReportPlace, TaskId)>;
 
-async fn reported(
+/// Tasks of a report behind `after`, each with its place.
+pub(crate) async fn list_reported(
     db: &Db,
     of: Reported,
     after: Option<ReportPlace>,
@@ -73,7 +38,7 @@ async fn reported(
             let behind = if let Some(ReportPlace::Batch(task)) = after { task.0 } else { Uuid::max() };
             let sql =
                 "SELECT id FROM tasks WHERE batch = $1 AND id < $2 AND runs > 0 ORDER BY id DESC LIMIT $3";
-            let args = vec![id(batch.0), id(behind), Arg::Int(limit.into())];
+            let args = vec![Arg::uuid(batch.0), Arg::uuid(behind), Arg::Int(limit.into())];
             let found = tasks(db, sql, args).await?;
             Ok(found.into_iter().map(|(task, _)| (ReportPlace::Batch(task), task)).collect())
         }
@@ -119,7 +84,7 @@ async fn standing(
                    ORDER BY id DESC LIMIT $4";
         let args = vec![
             Arg::Text(state.as_str().to_owned()),
-            id(behind),
+            Arg::uuid(behind),
             Arg::Int(submitted_before.0),
             Arg::Int(room.into()),
         ];
@@ -147,25 +112,21 @@ async fn ended(
         Arg::Int(from.0),
         Arg::Int(at.0),
         Arg::Int(submitted_before.0),
-        id(behind),
+        Arg::uuid(behind),
         Arg::Int(limit.into()),
     ];
     let found = tasks(db, sql, args).await?;
     Ok(found.into_iter().map(|(task, at)| (ReportPlace::Ended(at, task), task)).collect())
 }
 
-fn id(id: Uuid) -> Arg {
-    Arg::Blob(id.as_bytes().to_vec())
-}
-
 /// Ids, and the second column where there is one.
 async fn tasks(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<(TaskId, Timestamp)>, StoreError> {
     let has_end = sql.starts_with("SELECT id, ended_at");
-    rows(db, DOING, sql, args)
+    db.query(DOING, sql, args)
         .await?
         .iter_mut()
         .map(|row| {
-            let task = TaskId(Uuid::from_bytes(row.fixed(0)?));
+            let task = TaskId(row.uuid(0)?);
             Ok((task, Timestamp(if has_end { row.int(1)? } else { 0 })))
         })
         .collect()

@@ -12,11 +12,12 @@ use docket_schema::{
 };
 use uuid::Uuid;
 
-use super::{
+use crate::store::{
     StoreError,
-    conn::{Arg, Db, Dialect},
-    read::rows,
-    row::{TASK_COLUMNS, TASK_TABLES, task_row},
+    db::{
+        Arg, Db, Dialect,
+        row::{TASK_COLUMNS, TASK_TABLES, task_row},
+    },
 };
 
 const DOING: &str = "listing tasks";
@@ -43,14 +44,10 @@ struct Tried {
     args: Vec<Arg>,
 }
 
-fn uuid_arg(id: Uuid) -> Arg {
-    Arg::Blob(id.as_bytes().to_vec())
-}
-
 /// The walks of a query. One that asks for a worker's tasks walks along those that run: no other has a worker.
 fn walks(query: &TaskQuery) -> Vec<Walk> {
     if let Some(batch) = query.batch {
-        return vec![Walk { along: Some(("t.batch", uuid_arg(batch.0))) }];
+        return vec![Walk { along: Some(("t.batch", Arg::uuid(batch.0))) }];
     }
     match states(query) {
         None => vec![Walk { along: None }],
@@ -134,10 +131,10 @@ impl Walk {
                 tried.sql
             ),
         };
-        let mut args = vec![uuid_arg(before.0), Arg::Int(count), own];
+        let mut args = vec![Arg::uuid(before.0), Arg::Int(count), own];
         args.extend(tried.args.iter().cloned());
         if self.along.is_some() {
-            args.push(uuid_arg(floor.0));
+            args.push(Arg::uuid(floor.0));
         }
         (sql, args)
     }
@@ -148,19 +145,19 @@ impl Walk {
         let sql = format!(
             "SELECT t.id FROM tasks t WHERE t.id < $1 AND {along} ORDER BY t.id DESC LIMIT 1 OFFSET $2"
         );
-        (sql, vec![uuid_arg(before.0), Arg::Int(SCANNED_MAX - 1), own])
+        (sql, vec![Arg::uuid(before.0), Arg::Int(SCANNED_MAX - 1), own])
     }
 
     fn condition(&self, floor: TaskId) -> (String, Arg) {
         match &self.along {
-            None => ("t.id >= $3".to_owned(), uuid_arg(floor.0)),
+            None => ("t.id >= $3".to_owned(), Arg::uuid(floor.0)),
             Some((column, own)) => (format!("{column} = $3"), own.clone()),
         }
     }
 }
 
 /// A page of tasks.
-pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<TaskPage, StoreError> {
+pub(crate) async fn list_tasks(db: &Db, query: TaskQuery) -> Result<TaskPage, StoreError> {
     let limit = query.limit.unwrap_or(PAGE_TASKS.0).clamp(1, PAGE_TASKS.1) as usize;
     let (walks, tried) = (walks(&query), Tried::of(&query, db.dialect()));
     let reads_specs = query.title.is_some() || query.model.is_some();
@@ -173,7 +170,7 @@ pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<TaskPage, StoreEr
         let mut met: Vec<TaskRecord> = Vec::new();
         for walk in &walks {
             let (sql, args) = walk.statement(before, bottom, step as i64, &tried);
-            for row in &mut rows(db, DOING, &sql, args).await? {
+            for row in &mut db.query(DOING, &sql, args).await? {
                 met.push(task_row(row)?.0);
             }
         }
@@ -198,15 +195,15 @@ async fn floor(db: &Db, walks: &[Walk], before: TaskId) -> Result<Option<TaskId>
     let mut floor = None;
     for walk in walks {
         let (sql, args) = walk.floor(before);
-        for row in &mut rows(db, DOING, &sql, args).await? {
-            floor = floor.max(Some(TaskId(Uuid::from_bytes(row.fixed(0)?))));
+        for row in &mut db.query(DOING, &sql, args).await? {
+            floor = floor.max(Some(TaskId(row.uuid(0)?)));
         }
     }
     Ok(floor)
 }
 
 /// How the database goes about a page's statements.
-pub(super) async fn explain(db: &Db, query: TaskQuery) -> Result<Vec<String>, StoreError> {
+pub(crate) async fn explain_list(db: &Db, query: TaskQuery) -> Result<Vec<String>, StoreError> {
     let (explain, column) = match db.dialect() {
         Dialect::Sqlite => ("EXPLAIN QUERY PLAN", 3),
         Dialect::Postgres => ("EXPLAIN", 0),
@@ -216,7 +213,7 @@ pub(super) async fn explain(db: &Db, query: TaskQuery) -> Result<Vec<String>, St
     let mut said = Vec::new();
     for walk in &walks {
         for (sql, args) in [walk.statement(before, bottom, 100, &tried), walk.floor(before)] {
-            for row in &mut rows(db, DOING, &format!("{explain} {sql}"), args).await? {
+            for row in &mut db.query(DOING, &format!("{explain} {sql}"), args).await? {
                 said.push(row.text(column)?);
             }
         }

@@ -1,32 +1,35 @@
-//! Every projection derived from the log again, compared, and mended: tasks, runs, and of each
-//! stream its head and fence. Runs within one transaction; memory holds a page of streams and a
-//! few words per run.
+//! Derives every projection from the log again, compares, and corrects it: tasks, runs, and the head and fence of each
+//! stream. Runs within one transaction; memory holds a page of streams and a few words per run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
-    event::{Envelope, Head, NewEvent},
+    event::{Envelope, Head},
     ids::{BatchId, Epoch, QueueName, RunId, Seq, StreamId, SystemTopic, TaskId, Timestamp},
     queue::QueueSettings,
     task::{TaskRecord, TaskState},
 };
 
 use super::{
-    Difference, Rebuilding, StoreError, archived,
-    budgets::{self, BudgetRow, RunCounted},
-    conn::{Arg, Conn, Dialect, Row},
-    desk::{LoadError, corrupt, forked, queue_settings, run_change},
-    facts::{self, Facts, RunFacts},
-    flow_rows,
-    row::{EVENT_COLUMNS, Fence, envelope},
-    task_rows::{TASK_ROW, task_cells},
+    rebuild_budgets::{RunCounted, rebuild_budgets},
+    rebuild_queues::{rebuild_dependencies, rebuild_queues},
+};
+use crate::store::{
+    Difference, Rebuilding, StoreError,
+    api::corrupt,
+    archive::{STUB_ROW, derive_stubs, stub_cells},
+    db::{
+        Arg, Conn, Dialect, TransactionError, for_each_event,
+        row::{BudgetRow, Fence},
+    },
+    writer::{
+        TASK_ROW, TaskRun, TaskRuns, budget_change, forked, into_new_event, queue_settings, run_change,
+        task_cells, task_runs,
+    },
 };
 
-/// Streams looked at in one go.
+/// Streams read at once.
 const PAGE: i64 = 500;
-
-/// Events read in one go.
-const EVENTS: i64 = 1000;
 
 const RUN_ROW: [&str; 8] =
     ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
@@ -34,26 +37,29 @@ const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch"
 
 struct Rebuild {
     differences: Vec<Difference>,
-    runs: Facts,
+    runs: TaskRuns,
     dependencies: BTreeSet<(TaskId, TaskId)>,
     queues: BTreeMap<QueueName, QueueSettings>,
     budgets: BTreeMap<BatchId, BudgetRow>,
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
-pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Vec<Difference>, LoadError> {
+pub(crate) async fn rebuild(
+    conn: &mut Conn<'_>,
+    seen: &Rebuilding,
+) -> Result<Vec<Difference>, TransactionError> {
     if conn.dialect() == Dialect::Postgres {
-        // Readers go on; writers wait.
+        // Readers continue; writers wait.
         let tables = "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies, batch_budgets, run_usage \
                       IN EXCLUSIVE MODE";
         conn.run(tables, Vec::new()).await?;
     }
     for row in conn.rows("SELECT count(*) FROM streams", Vec::new()).await? {
-        seen.begins(u64::try_from(row.int(0)?).unwrap_or(0));
+        seen.begin(u64::try_from(row.int(0)?).unwrap_or(0));
     }
     let mut work = Rebuild {
         differences: Vec::new(),
-        runs: Facts::new(),
+        runs: TaskRuns::new(),
         dependencies: BTreeSet::new(),
         queues: BTreeMap::new(),
         budgets: BTreeMap::new(),
@@ -61,7 +67,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Ve
     // Tasks first: they say which run belongs to whom, and under which fence.
     for class in ["task/", "run/", "queue/", "system/"] {
         if class == "run/" {
-            facts::add_imported(conn, &mut work.runs).await?;
+            task_runs::add_imported(conn, &mut work.runs).await?;
         }
         let mut after = 0;
         loop {
@@ -80,43 +86,34 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Ve
                 let stream: StreamId =
                     name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
                 work.stream(conn, after, &stream).await?;
-                seen.looked_at_one();
+                seen.add_stream();
             }
         }
     }
     work.strays(conn, "tasks", "task/").await?;
     work.strays(conn, "runs", "run/").await?;
     let Rebuild { differences, dependencies, queues, .. } = &mut work;
-    flow_rows::rebuild_dependencies(conn, dependencies, differences).await?;
-    flow_rows::rebuild_queues(conn, queues, differences).await?;
-    budgets::rebuild_budgets(conn, &work.budgets, &mut work.differences).await?;
+    rebuild_dependencies(conn, dependencies, differences).await?;
+    rebuild_queues(conn, queues, differences).await?;
+    rebuild_budgets(conn, &work.budgets, &mut work.differences).await?;
     work.stubs(conn).await?;
     Ok(work.differences)
 }
 
 impl Rebuild {
-    async fn stream(&mut self, conn: &mut Conn<'_>, id: i64, stream: &StreamId) -> Result<(), LoadError> {
+    async fn stream(
+        &mut self,
+        conn: &mut Conn<'_>,
+        id: i64,
+        stream: &StreamId,
+    ) -> Result<(), TransactionError> {
         let counted = match stream {
             StreamId::Run(run) => RunCounted::read(conn, *run).await?,
             StreamId::Task(_) | StreamId::Queue(_) | StreamId::System(_) => None,
         };
         let mut seen =
             Seen { head: Head::EMPTY, at: Timestamp(0), record: None, run: RunSeen::default(), counted };
-        loop {
-            let sql = format!(
-                "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
-                 WHERE e.stream_id = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
-            );
-            let args = vec![Arg::Int(id), Arg::Int(seen.head.seq.0 as i64), Arg::Int(EVENTS)];
-            let page = conn.rows(&sql, args).await?;
-            let is_last = page.len() < EVENTS as usize;
-            for mut row in page {
-                self.event(&mut seen, stream, envelope(&mut row)?)?;
-            }
-            if is_last {
-                break;
-            }
-        }
+        for_each_event(conn, stream, |event| self.add(&mut seen, stream, event)).await?;
         let (mut epoch, mut fence) = (Epoch(0), Fence::None);
         match stream {
             StreamId::Task(task) => {
@@ -129,9 +126,9 @@ impl Rebuild {
                 if let Some(counted) = seen.counted.take() {
                     counted.compare(conn, *run, &mut self.differences).await?;
                 }
-                if let Some(facts) = self.runs.get(run) {
-                    (epoch, fence) = (facts.epoch, facts.fence);
-                    let cells = run_cells(*run, id, facts, &seen.run);
+                if let Some(place) = self.runs.get(run) {
+                    (epoch, fence) = (place.epoch, place.fence);
+                    let cells = run_cells(*run, id, place, &seen.run);
                     self.compare(conn, "runs", &RUN_ROW, cells, None).await?;
                 }
             }
@@ -148,43 +145,32 @@ impl Rebuild {
         self.compare(conn, "streams", &STREAM_ROW, cells, None).await
     }
 
-    fn event(&mut self, seen: &mut Seen, stream: &StreamId, event: Envelope) -> Result<(), StoreError> {
+    fn add(&mut self, seen: &mut Seen, stream: &StreamId, event: Envelope) -> Result<(), StoreError> {
         seen.head = Head { seq: event.seq, hash: event.hash };
         seen.at = event.recorded_at;
         match stream {
-            StreamId::Task(id) => facts::apply(&mut self.runs, &mut seen.record, *id, &event),
+            StreamId::Task(id) => task_runs::apply(&mut self.runs, &mut seen.record, *id, &event),
             StreamId::Run(_) => {
                 if let Some(counted) = &mut seen.counted {
-                    counted.event(&event)?;
+                    counted.add(&event)?;
                 }
-                seen.run.event(event);
+                seen.run.add(event);
                 Ok(())
             }
             StreamId::Queue(name) => {
-                let event = NewEvent {
-                    kind: event.kind,
-                    version: event.version,
-                    turn: event.turn,
-                    payload: event.payload,
-                };
+                let event = into_new_event(event);
                 self.queues.extend(queue_settings(&event).map(|settings| (name.clone(), settings)));
                 Ok(())
             }
             StreamId::System(SystemTopic::Budgets) => {
-                let event = NewEvent {
-                    kind: event.kind,
-                    version: event.version,
-                    turn: event.turn,
-                    payload: event.payload,
-                };
-                self.budgets.extend(budgets::of_event(&event));
+                self.budgets.extend(budget_change(&into_new_event(event)));
                 Ok(())
             }
             StreamId::System(_) => Ok(()),
         }
     }
 
-    /// Compares a derived row with the stored one, and mends it. The first column is the key.
+    /// Compares a derived row with the stored one, and corrects it. The first column is the key.
     async fn compare(
         &mut self,
         conn: &mut Conn<'_>,
@@ -192,24 +178,24 @@ impl Rebuild {
         columns: &[&str],
         derived: Vec<Arg>,
         state: Option<TaskState>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), TransactionError> {
         let key = columns[0];
         let sql = format!("SELECT {} FROM {table} WHERE {key} = $1", columns.join(", "));
         let found = conn.rows(&sql, vec![derived[0].clone()]).await?;
-        let shown = derived[0].shown();
+        let row = derived[0].format();
         let Some(stored) = found.first() else {
-            self.differences.push(difference(table, &shown, "(row)", "missing", "present"));
+            self.differences.push(Difference::new(table, &row, "(row)", "missing", "present"));
             return insert(conn, table, columns, derived, state).await;
         };
-        let wrong: Vec<usize> = (1..columns.len()).filter(|at| !derived[*at].is(stored, *at)).collect();
+        let wrong: Vec<usize> = (1..columns.len()).filter(|at| !derived[*at].equals(stored, *at)).collect();
         if wrong.is_empty() {
             return Ok(());
         }
         let mut set = Vec::new();
         let mut args = vec![derived[0].clone()];
         for at in wrong {
-            let (was, is) = (Row::shown(stored, at), derived[at].shown());
-            self.differences.push(difference(table, &shown, columns[at], &was, &is));
+            let (was, is) = (stored.format_cell(at), derived[at].format());
+            self.differences.push(Difference::new(table, &row, columns[at], &was, &is));
             args.push(derived[at].clone());
             set.push(format!("{} = ${}", columns[at], args.len()));
         }
@@ -223,37 +209,36 @@ impl Rebuild {
     }
 
     /// Stubs of archived streams: what `system/archive` says, and nothing else.
-    async fn stubs(&mut self, conn: &mut Conn<'_>) -> Result<(), LoadError> {
-        let stubs = archived::derived(conn).await?;
+    async fn stubs(&mut self, conn: &mut Conn<'_>) -> Result<(), TransactionError> {
+        let stubs = derive_stubs(conn).await?;
         for stub in stubs.values() {
-            self.compare(conn, "archived_streams", &archived::STUB_ROW, archived::stub_cells(stub), None)
-                .await?;
+            self.compare(conn, "archived_streams", &STUB_ROW, stub_cells(stub), None).await?;
         }
         for mut row in conn.rows("SELECT name FROM archived_streams ORDER BY name", Vec::new()).await? {
             let name = row.text(0)?;
             if name.parse().is_ok_and(|stream: StreamId| stubs.contains_key(&stream)) {
                 continue;
             }
-            self.differences.push(difference("archived_streams", &name, "(row)", "present", "missing"));
+            self.differences.push(Difference::new("archived_streams", &name, "(row)", "present", "missing"));
             conn.run("DELETE FROM archived_streams WHERE name = $1", vec![Arg::Text(name)]).await?;
         }
         Ok(())
     }
 
-    /// Rows that no stream stands behind.
+    /// Rows without a stream.
     async fn strays(
         &mut self,
         conn: &mut Conn<'_>,
         table: &'static str,
         class: &str,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), TransactionError> {
         let stray = format!(
             "stream_id NOT IN (SELECT id FROM streams WHERE substr(name, 1, {}) = '{class}')",
             class.len()
         );
         for mut row in conn.rows(&format!("SELECT id FROM {table} WHERE {stray}"), Vec::new()).await? {
-            let id = uuid::Uuid::from_bytes(row.fixed(0)?).to_string();
-            self.differences.push(difference(table, &id, "(row)", "present", "missing"));
+            let id = row.uuid(0)?.to_string();
+            self.differences.push(Difference::new(table, &id, "(row)", "present", "missing"));
         }
         conn.run(&format!("DELETE FROM {table} WHERE {stray}"), Vec::new()).await?;
         Ok(())
@@ -266,7 +251,7 @@ async fn insert(
     columns: &[&str],
     mut cells: Vec<Arg>,
     state: Option<TaskState>,
-) -> Result<(), LoadError> {
+) -> Result<(), TransactionError> {
     let mut names = columns.join(", ");
     if state == Some(TaskState::Running) {
         names.push_str(", deadline_at");
@@ -277,23 +262,7 @@ async fn insert(
     Ok(())
 }
 
-pub(super) fn difference(
-    table: &'static str,
-    key: &str,
-    column: &str,
-    stored: &str,
-    derived: &str,
-) -> Difference {
-    Difference {
-        table,
-        key: key.to_owned(),
-        column: column.to_owned(),
-        stored: stored.to_owned(),
-        derived: derived.to_owned(),
-    }
-}
-
-/// What the walk over a stream has seen.
+/// The fold of one stream.
 struct Seen {
     head: Head,
     at: Timestamp,
@@ -302,7 +271,7 @@ struct Seen {
     counted: Option<RunCounted>,
 }
 
-/// What the walk over a run's stream has seen.
+/// The fold of one run's stream.
 struct RunSeen {
     stage: &'static str,
     parent: Option<(RunId, Seq)>,
@@ -316,11 +285,10 @@ impl Default for RunSeen {
 }
 
 impl RunSeen {
-    fn event(&mut self, event: Envelope) {
+    fn add(&mut self, event: Envelope) {
         let at = event.recorded_at;
         let seq = event.seq;
-        let event =
-            NewEvent { kind: event.kind, version: event.version, turn: event.turn, payload: event.payload };
+        let event = into_new_event(event);
         if seq == Seq(1)
             && let Some(forked) = forked(&event)
         {
@@ -335,14 +303,14 @@ impl RunSeen {
     }
 }
 
-fn run_cells(run: RunId, stream_id: i64, facts: &RunFacts, seen: &RunSeen) -> Vec<Arg> {
+fn run_cells(run: RunId, stream_id: i64, place: &TaskRun, seen: &RunSeen) -> Vec<Arg> {
     vec![
-        Arg::Blob(run.0.as_bytes().to_vec()),
+        Arg::uuid(run.0),
         Arg::Int(stream_id),
-        Arg::Blob(facts.task.0.as_bytes().to_vec()),
-        Arg::Int(facts.attempt.into()),
+        Arg::uuid(place.task.0),
+        Arg::Int(place.attempt.into()),
         Arg::Text(seen.stage.to_owned()),
-        Arg::BlobOrNull(seen.parent.map(|(run, _)| run.0.as_bytes().to_vec())),
+        Arg::uuid_or_null(seen.parent.map(|(run, _)| run.0)),
         Arg::IntOrNull(seen.parent.map(|(_, seq)| seq.0 as i64)),
         Arg::IntOrNull(seen.ended_at.map(|at| at.0)),
     ]

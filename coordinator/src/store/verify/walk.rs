@@ -2,11 +2,7 @@
 //!
 //! Checked per stream: the chain and its places, the head, the shared history that a fork stands on, blobs
 //! that are named, and that the events fold. Runs are folded where their history begins with `RunStarted`.
-//! A log is walked where it lies ([`Store`]) or from elsewhere, by whatever is a [`LogReader`].
-
-mod fold;
-mod pages;
-mod reader;
+//! A log is read from a [`Store`] or from elsewhere, through a [`LogReader`].
 
 use std::{
     collections::HashSet,
@@ -24,10 +20,12 @@ use docket_schema::{
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use super::{EachEvent, Store, StoreError, archived::id_of};
-pub use fold::Fold;
-use fold::Unfolded;
-pub use reader::LogReader;
+use super::{
+    fold::{Fold, Unfolded},
+    pages,
+    reader::LogReader,
+};
+use crate::store::{EachEvent, EventLog, Store, StoreError, archive::id_of};
 
 /// Streams listed at once.
 const PAGE: u32 = 1000;
@@ -138,7 +136,7 @@ pub async fn walk_listed(store: &dyn Store, stream: StreamId, head: Head) -> Res
 /// As [`verify`].
 pub async fn verify_stream(store: &dyn Store, stream: &StreamId) -> Result<Verified, StoreError> {
     let mut seen = Verified::default();
-    let head = Store::head(store, stream.clone()).await?;
+    let head = EventLog::head(store, stream.clone()).await?;
     seen.add(walk(store, stream, head).await?);
     Ok(seen)
 }

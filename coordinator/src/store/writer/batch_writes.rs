@@ -1,4 +1,4 @@
-//! What a batch writes, as the desk collects it.
+//! The rows that a batch writes, as its working set collects them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,102 +11,94 @@ use docket_schema::{
     wire::Room,
 };
 
-use super::{
-    ask::PackedBlob,
-    budgets::BudgetRow,
-    row::{RunRow, StreamRow},
+use super::event_effects::RunChange;
+use crate::store::{
+    Stub,
+    blobs::PackedBlob,
+    db::row::{BudgetRow, RunRow, StreamRow},
 };
 
 /// An event that is about to be written.
 #[derive(Debug, Clone)]
-pub(super) struct StagedEvent {
-    pub(super) stream_id: i64,
-    pub(super) seq: Seq,
-    pub(super) recorded_at: Timestamp,
-    pub(super) turn: Turn,
-    pub(super) epoch: Epoch,
-    pub(super) kind: String,
-    pub(super) version: u16,
-    pub(super) payload: String,
-    pub(super) prev_hash: EventHash,
-    pub(super) hash: EventHash,
+pub(crate) struct EventRow {
+    pub(crate) stream_id: i64,
+    pub(crate) seq: Seq,
+    pub(crate) recorded_at: Timestamp,
+    pub(crate) turn: Turn,
+    pub(crate) epoch: Epoch,
+    pub(crate) kind: String,
+    pub(crate) version: u16,
+    pub(crate) payload: String,
+    pub(crate) prev_hash: EventHash,
+    pub(crate) hash: EventHash,
 }
 
-/// What a run's event does to its row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RunChange {
-    pub(super) to: &'static str,
-    /// Only where the row's stage is this one.
-    pub(super) from: Option<&'static str>,
-    pub(super) ended_at: Option<Timestamp>,
-}
-
-/// What becomes of a lease's deadline where its task stays running.
+/// The change of a lease's deadline where its task stays running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deadline {
+pub(crate) enum DeadlineChange {
     Keep,
     Set(Timestamp),
 }
 
-/// Whether one task waits for another, where that changes.
+/// A change of whether one task waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(crate) enum DependencyChange {
     Begins,
     Ends,
 }
 
-/// What a worker says of itself.
+/// A worker that was heard of, and what it said of itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WorkerSeen {
+pub(crate) struct WorkerSeen {
     /// Empty = as before.
-    pub(super) name: String,
-    pub(super) at: Timestamp,
+    pub(crate) name: String,
+    pub(crate) at: Timestamp,
     /// A [`WorkerAbout`](docket_schema::wire::WorkerAbout) in JSON; none = as before.
-    pub(super) about: Option<String>,
+    pub(crate) about: Option<String>,
     /// None = as before.
-    pub(super) room: Option<Room>,
+    pub(crate) room: Option<Room>,
 }
 
 /// A stream that goes into the archive.
 #[derive(Debug)]
-pub(super) struct Removed {
-    pub(super) stream_id: i64,
-    pub(super) stub: super::Stub,
+pub(crate) struct RemovedStream {
+    pub(crate) stream_id: i64,
+    pub(crate) stub: Stub,
 }
 
-/// What a batch writes.
+/// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Staged {
-    pub(super) events: Vec<StagedEvent>,
-    /// Streams that change, as they stand in the database; `None` = not yet there.
-    pub(super) streams: BTreeMap<StreamId, Option<StreamRow>>,
+pub(crate) struct BatchWrites {
+    pub(crate) events: Vec<EventRow>,
+    /// Streams that change, as the database has them; `None` = new.
+    pub(crate) streams: BTreeMap<StreamId, Option<StreamRow>>,
     /// Tasks that change.
-    pub(super) tasks: BTreeMap<TaskId, Deadline>,
-    pub(super) new_runs: BTreeMap<RunId, RunRow>,
-    pub(super) runs: BTreeMap<RunId, RunChange>,
-    pub(super) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
-    pub(super) workers: BTreeMap<IncarnationId, WorkerSeen>,
-    pub(super) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
+    pub(crate) tasks: BTreeMap<TaskId, DeadlineChange>,
+    pub(crate) new_runs: BTreeMap<RunId, RunRow>,
+    pub(crate) runs: BTreeMap<RunId, RunChange>,
+    pub(crate) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
+    pub(crate) workers: BTreeMap<IncarnationId, WorkerSeen>,
+    pub(crate) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
     /// Queues whose settings change.
-    pub(super) queues: BTreeMap<QueueName, QueueSettings>,
+    pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
     /// Batches whose budgets are set, or used up.
-    pub(super) budgets: BTreeMap<BatchId, BudgetRow>,
-    /// Which task waits for which, and no longer: by the one that is waited for.
-    pub(super) dependencies: BTreeMap<(TaskId, TaskId), Waits>,
-    /// Rows of the inbox that are tasks now (`None`), or none, and why.
-    pub(super) inbox: BTreeMap<String, Option<String>>,
-    pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
+    pub(crate) budgets: BTreeMap<BatchId, BudgetRow>,
+    /// Changes of which task waits for which: by the one that is waited for, then by the one that waits.
+    pub(crate) dependencies: BTreeMap<(TaskId, TaskId), DependencyChange>,
+    /// Rows of the inbox that are tasks now (`None`), or are refused, and why.
+    pub(crate) inbox: BTreeMap<String, Option<String>>,
+    pub(crate) blobs: BTreeMap<BlobHash, PackedBlob>,
     /// Blobs named, and so kept from garbage collection.
-    pub(super) touched: HashSet<BlobHash>,
-    /// Streams that go, and what stays in their place.
-    pub(super) removed: Vec<Removed>,
-    /// Streams whose stubs go.
-    pub(super) restored: Vec<StreamId>,
-    pub(super) now: Timestamp,
+    pub(crate) touched: HashSet<BlobHash>,
+    /// Streams that are archived.
+    pub(crate) removed: Vec<RemovedStream>,
+    /// Streams that come back, whose stubs go.
+    pub(crate) restored: Vec<StreamId>,
+    pub(crate) now: Timestamp,
 }
 
-impl Staged {
-    pub(super) fn is_empty(&self) -> bool {
+impl BatchWrites {
+    pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
             && self.streams.is_empty()
             && self.deadlines.is_empty()
@@ -116,19 +108,21 @@ impl Staged {
             && self.touched.is_empty()
     }
 
-    /// Notes for whom `task` waits now, and for whom no longer.
-    pub(super) fn wait(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
-        let begins = after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), Waits::Begins));
-        let ends = before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), Waits::Ends));
+    /// Notes which tasks `task` waits for now, and which no longer.
+    pub(crate) fn note_waits(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
+        let begins =
+            after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), DependencyChange::Begins));
+        let ends =
+            before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), DependencyChange::Ends));
         self.dependencies.extend(begins.chain(ends));
     }
 
-    /// The database still has it, until this batch is written.
-    pub(super) fn removes(&self, stream: &StreamId) -> bool {
+    /// Whether the stream is removed: the database still has it until this batch is written.
+    pub(crate) fn removes(&self, stream: &StreamId) -> bool {
         self.removed.iter().any(|removed| removed.stub.stream == *stream)
     }
 
-    pub(super) fn change_run(&mut self, run: RunId, change: RunChange) {
+    pub(crate) fn change_run(&mut self, run: RunId, change: RunChange) {
         if let Some(row) = self.new_runs.get_mut(&run) {
             if change.from.is_none_or(|from| from == row.stage) {
                 row.stage = change.to.to_owned();

@@ -1,4 +1,4 @@
-//! The rows of tasks, as a batch writes them and a rebuild compares them.
+//! Rows of tasks, as a batch writes them and a rebuild compares them.
 
 use docket_schema::{
     ids::{StreamId, Timestamp},
@@ -6,18 +6,21 @@ use docket_schema::{
 };
 
 use super::{
-    conn::Arg,
-    desk::{Deadline, Desk, Staged},
-    row::{batch_bytes, blocked_word, ids_bytes},
-    write::{
-        Kind::{Blob, Int, Text},
-        Write, int,
+    batch_writes::DeadlineChange,
+    row_write::{
+        ColumnKind::{Blob, Int, Text},
+        RowWrite,
     },
+    working_set::WorkingSet,
+};
+use crate::store::db::{
+    Arg,
+    row::{blocked_word, ids_bytes},
 };
 
-/// Tasks that change, and tasks that are new: what never changes is not written again.
-pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
-    let mut new = Write::insert(
+/// Tasks that change, and new tasks: columns that never change are not written again.
+pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
+    let mut new = RowWrite::insert(
         "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
          failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
          ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, unverified, \
@@ -29,7 +32,7 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
     )
     .on("tasks");
     // A deadline of 0 keeps the one that is there.
-    let mut changed = Write::update(
+    let mut changed = RowWrite::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
          available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, unverified, worker_faults, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
          hash = u.hash, state = u.state, priority = u.priority, epoch = u.epoch, failures = u.failures, \
@@ -50,13 +53,13 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
     )
     .on("tasks")
     .that_must_change();
-    for (id, deadline) in &staged.tasks {
-        let Some((record, stream_id)) = desk.tasks.get(id) else { continue };
+    for (id, deadline) in &set.writes.tasks {
+        let Some((record, stream_id)) = set.tasks.get(id) else { continue };
         let deadline = match deadline {
-            Deadline::Keep => Timestamp(0),
-            Deadline::Set(at) => *at,
+            DeadlineChange::Keep => Timestamp(0),
+            DeadlineChange::Set(at) => *at,
         };
-        let begins = staged.streams.get(&StreamId::Task(*id)).is_some_and(Option::is_none);
+        let begins = set.writes.streams.get(&StreamId::Task(*id)).is_some_and(Option::is_none);
         let write = if begins {
             new.cells.extend(task_cells(record, *stream_id));
             &mut new
@@ -73,20 +76,19 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
 
 /// The columns that an event may change, but the deadline.
 fn changing_cells(record: &TaskRecord) -> [Arg; 21] {
-    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
     [
-        Arg::Blob(uuid(record.id.0)),
-        int(record.seq.0),
+        Arg::uuid(record.id.0),
+        Arg::count(record.seq.0),
         Arg::Hash(record.hash.0),
         Arg::Word(record.state.as_str()),
         Arg::Int(record.spec.priority.into()),
-        int(record.epoch.0),
+        Arg::count(record.epoch.0),
         Arg::Int(record.failures.into()),
         Arg::Int(record.crashes.into()),
         Arg::Int(record.runs.into()),
-        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+        Arg::uuid_or_null(record.run.map(|run| run.0)),
+        Arg::uuid_or_null(record.last_run.map(|run| run.0)),
+        Arg::uuid_or_null(record.worker.map(|worker| worker.0)),
         Arg::Int(record.available_at.0),
         Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
         Arg::TextOrNull(record.message.clone()),
@@ -100,7 +102,7 @@ fn changing_cells(record: &TaskRecord) -> [Arg; 21] {
 }
 
 /// The columns of a task that the log decides: all but the deadline.
-pub(super) const TASK_ROW: [&str; 30] = [
+pub(crate) const TASK_ROW: [&str; 30] = [
     "id",
     "stream_id",
     "seq",
@@ -133,28 +135,27 @@ pub(super) const TASK_ROW: [&str; 30] = [
     "worker_faults",
 ];
 
-/// What stands in them.
-pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
-    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+/// The values of these columns.
+pub(crate) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
     let concurrency = record.spec.conditions.concurrency.as_ref();
     vec![
-        Arg::Blob(uuid(record.id.0)),
+        Arg::uuid(record.id.0),
         Arg::Int(stream_id),
-        int(record.seq.0),
+        Arg::count(record.seq.0),
         Arg::Hash(record.hash.0),
         Arg::Word(record.state.as_str()),
         Arg::Text(record.spec.queue.as_str().to_owned()),
         Arg::Text(record.spec.engine.clone()),
         Arg::Int(record.spec.priority.into()),
         Arg::TextOrNull(record.spec.dedup_key.clone()),
-        Arg::BlobOrNull(batch_bytes(record.spec.batch)),
-        int(record.epoch.0),
+        Arg::uuid_or_null(record.spec.batch.map(|batch| batch.0)),
+        Arg::count(record.epoch.0),
         Arg::Int(record.failures.into()),
         Arg::Int(record.crashes.into()),
         Arg::Int(record.runs.into()),
-        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+        Arg::uuid_or_null(record.run.map(|run| run.0)),
+        Arg::uuid_or_null(record.last_run.map(|run| run.0)),
+        Arg::uuid_or_null(record.worker.map(|worker| worker.0)),
         Arg::Int(record.available_at.0),
         Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
         Arg::TextOrNull(record.message.clone()),

@@ -1,10 +1,12 @@
-//! What a caller asks the writer, and what it answers.
+//! The commands of a writer, each on its way with the sender of its own reply.
 //!
-//! An ask is kept whole until its transaction is committed: a batch that fails is tried again one by one.
+//! There are two sets: a [`BatchCommand`] shares a transaction with others, an [`ExclusiveCommand`] has one of its own.
+//! [`Request`] ties a command to the sender of exactly its reply type, so no reply is taken for another's. A writer decides
+//! a request (`plan/`), commits, and only then the reply is sent (`write_queue.rs`); a command is kept until then, because a
+//! batch that fails is decided again, command by command.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::NewEvent,
@@ -15,322 +17,233 @@ use docket_schema::{
 };
 use tokio::sync::oneshot;
 
-use super::{
+use crate::store::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Rebuilding,
-    Renewed, Reserved, Restore, RestoreError, StoreError, Taken, Term,
+    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewTask, Permitted, Rebuilding, Renewed,
+    Reserved, Restore, RestoreError, StoreError, Taken, Term, blobs::PackedBlob,
 };
 
-/// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
-const ZSTD_LEVEL: i32 = 1;
+/// A command, with the types of its reply.
+pub(crate) trait WriteCommand: Send + Sized + 'static {
+    type Done: Send;
+    type Error: ReplyError;
+    /// What the writer is doing, for errors.
+    const DOING: &'static str;
 
-/// Blobs up to this size, in bytes, are compressed where they are: moving them to another thread costs more.
-const PACK_HERE_BYTES_MAX: usize = 64 * 1024;
-
-/// A blob as it is stored.
-#[derive(Debug, Clone)]
-pub(super) struct PackedBlob {
-    pub(super) hash: BlobHash,
-    pub(super) bytes: u64,
-    pub(super) data: Bytes,
+    /// The request, as one of its set.
+    fn into_set(request: Request<Self>) -> WriteRequest;
 }
 
-/// Compresses blobs before they reach the writer, whose time is everybody's.
-pub(super) async fn pack(blobs: Vec<NewBlob>) -> Result<Vec<PackedBlob>, StoreError> {
-    let total: usize = blobs.iter().map(|blob| blob.bytes.len()).sum();
-    if total <= PACK_HERE_BYTES_MAX {
-        return blobs.into_iter().map(pack_one).collect();
+/// What a command is answered.
+type Reply<C> = Result<<C as WriteCommand>::Done, <C as WriteCommand>::Error>;
+
+/// The error of a reply: a refusal, or why the store could not carry the command out.
+pub(crate) trait ReplyError: From<StoreError> + Send {
+    /// Why the store could not; `None` for a refusal.
+    fn store_error(&self) -> Option<&StoreError>;
+}
+
+/// A command on its way to a writer.
+pub(crate) struct Request<C: WriteCommand> {
+    pub(crate) command: C,
+    /// What was decided, and is sent once it is committed.
+    pub(crate) reply: Option<Reply<C>>,
+    sender: Option<oneshot::Sender<Reply<C>>>,
+}
+
+impl<C: WriteCommand> Request<C> {
+    /// A request, and the receiver of its reply. The receiver ends without one if the writer has ended.
+    pub(crate) fn channel(command: C) -> (WriteRequest, oneshot::Receiver<Reply<C>>) {
+        let (sender, receiver) = oneshot::channel();
+        (C::into_set(Self { command, reply: None, sender: Some(sender) }), receiver)
     }
-    tokio::task::spawn_blocking(move || blobs.into_iter().map(pack_one).collect())
-        .await
-        .expect("compressing does not panic")
 }
 
-fn pack_one(blob: NewBlob) -> Result<PackedBlob, StoreError> {
-    let data = zstd::bulk::compress(&blob.bytes, ZSTD_LEVEL).map_err(|e| StoreError::Corrupt {
-        what: format!("blob {} cannot be compressed: {e}", blob.blob.hash),
-    })?;
-    Ok(PackedBlob { hash: blob.blob.hash, bytes: blob.blob.bytes, data: data.into() })
+/// The part of a request that does not depend on its command.
+pub(crate) trait PendingReply {
+    /// What the writer is doing, for errors.
+    fn doing(&self) -> &'static str;
+
+    fn is_decided(&self) -> bool;
+
+    /// Takes a decision back: it was not written.
+    fn undecide(&mut self);
+
+    /// Decides that the store cannot carry the command out.
+    fn fail(&mut self, error: StoreError);
+
+    /// Why the store could not carry the command out; `None` if it did, or refused.
+    fn store_error(&self) -> Option<&StoreError>;
+
+    /// Sends the reply. The receiver may be gone.
+    fn send(&mut self);
 }
 
-/// An append whose blobs are packed.
-#[derive(Debug)]
-pub(super) struct AskAppend {
-    pub(super) stream: StreamId,
-    pub(super) condition: Condition,
-    pub(super) events: Vec<NewEvent>,
-    pub(super) blobs: Vec<PackedBlob>,
-    pub(super) names: Vec<BlobHash>,
-    pub(super) now: Timestamp,
-}
-
-/// A command.
-pub(super) struct AskCommand {
-    pub(super) task: TaskId,
-    pub(super) decide: Decide,
-    pub(super) blobs: Vec<PackedBlob>,
-    pub(super) names: Vec<BlobHash>,
-    pub(super) now: Timestamp,
-}
-
-/// An import.
-#[derive(Debug)]
-pub(super) struct AskImport {
-    pub(super) import: Import,
-    pub(super) now: Timestamp,
-}
-
-/// A permit.
-#[derive(Debug)]
-pub(super) struct AskPermit {
-    pub(super) provider: String,
-    pub(super) caller: (RunId, Epoch),
-    pub(super) cost: PermitCost,
-    pub(super) now: Timestamp,
-    pub(super) until: Timestamp,
-}
-
-/// What is asked.
-pub(super) enum Ask {
-    Append(AskAppend),
-    Command(AskCommand),
-    Submit { tasks: Vec<NewTask>, by: String, now: Timestamp },
-    Lease { request: LeaseRequest, runs: Vec<RunId>, lease_ms: u64, now: Timestamp },
-    Heartbeat { beat: Heartbeat, lease_ms: u64, now: Timestamp },
-    PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
-    TouchBlobs { hashes: Vec<BlobHash>, now: Timestamp },
-    Import(Box<AskImport>),
-    Remove(Box<(StreamsArchived, Timestamp)>),
-    Restore(Box<(Restore, Timestamp)>),
-    DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
-    DrainWorker { incarnation: IncarnationId },
-    TakeInbox { moves: Vec<InboxMove>, now: Timestamp },
-    ActInbox { row: String, act: InboxAct },
-    Permit(Box<AskPermit>),
-    CallEnded { run: RunId },
-    Reserve { caller: (RunId, Epoch), call: CallCost },
-    CountBatch { batch: BatchId },
-    Secret { fresh: [u8; 32] },
-    Term(Term),
-    Rebuild(Arc<Rebuilding>),
-}
-
-impl Ask {
-    /// Has a transaction of its own.
-    pub(super) const fn is_lone(&self) -> bool {
-        match self {
-            Self::Secret { .. }
-            | Self::Term(_)
-            | Self::Rebuild(_)
-            | Self::DrainWorker { .. }
-            | Self::ActInbox { .. }
-            | Self::Permit(_)
-            | Self::CallEnded { .. }
-            | Self::Reserve { .. }
-            | Self::CountBatch { .. }
-            | Self::DropBlobs { .. } => true,
-            Self::Append(_)
-            | Self::Command(_)
-            | Self::Submit { .. }
-            | Self::Lease { .. }
-            | Self::Heartbeat { .. }
-            | Self::PutBlobs { .. }
-            | Self::TouchBlobs { .. }
-            | Self::Import(_)
-            | Self::TakeInbox { .. }
-            | Self::Remove(_)
-            | Self::Restore(_) => false,
-        }
+impl<C: WriteCommand> PendingReply for Request<C> {
+    fn doing(&self) -> &'static str {
+        C::DOING
     }
 
-    /// The stream of an append.
-    pub(super) const fn appends_to(&self) -> Option<&StreamId> {
-        if let Self::Append(ask) = self { Some(&ask.stream) } else { None }
+    fn is_decided(&self) -> bool {
+        self.reply.is_some()
     }
 
-    /// The caller's time; 0 where it has none.
-    pub(super) const fn now(&self) -> Timestamp {
-        match self {
-            Self::Append(ask) => ask.now,
-            Self::Command(ask) => ask.now,
-            Self::Import(ask) => ask.now,
-            Self::Remove(ask) => ask.1,
-            Self::Restore(ask) => ask.1,
-            Self::Permit(ask) => ask.now,
-            Self::Submit { now, .. }
-            | Self::Lease { now, .. }
-            | Self::Heartbeat { now, .. }
-            | Self::PutBlobs { now, .. }
-            | Self::TouchBlobs { now, .. }
-            | Self::TakeInbox { now, .. } => *now,
-            Self::Secret { .. }
-            | Self::Term(_)
-            | Self::Rebuild(_)
-            | Self::DropBlobs { .. }
-            | Self::ActInbox { .. }
-            | Self::CallEnded { .. }
-            | Self::Reserve { .. }
-            | Self::CountBatch { .. }
-            | Self::DrainWorker { .. } => Timestamp(0),
-        }
+    fn undecide(&mut self) {
+        self.reply = None;
     }
 
-    /// For errors.
-    pub(super) const fn doing(&self) -> &'static str {
-        match self {
-            Self::Append(_) => "appending",
-            Self::Command(_) => "writing a command",
-            Self::Submit { .. } => "submitting tasks",
-            Self::Lease { .. } => "leasing tasks",
-            Self::Heartbeat { .. } => "renewing leases",
-            Self::PutBlobs { .. } => "storing blobs",
-            Self::TouchBlobs { .. } => "touching blobs",
-            Self::Import(_) => "importing a run",
-            Self::Remove(_) => "removing archived streams",
-            Self::Restore(_) => "bringing streams back from the archive",
-            Self::DropBlobs { .. } => "dropping blobs",
-            Self::DrainWorker { .. } => "draining a worker",
-            Self::TakeInbox { .. } => "taking tasks from the inbox",
-            Self::ActInbox { .. } => "changing the inbox",
-            Self::Permit(_) | Self::CallEnded { .. } => "pacing a model provider",
-            Self::Reserve { .. } | Self::CountBatch { .. } => "counting what a batch uses",
-            Self::Secret { .. } => "reading the secret",
-            Self::Term(_) => "taking a term",
-            Self::Rebuild(_) => "rebuilding projections",
-        }
+    fn fail(&mut self, error: StoreError) {
+        self.reply = Some(Err(error.into()));
     }
 
-    /// The answer where the store cannot do it.
-    pub(super) fn failed(&self, error: StoreError) -> Answered {
-        match self {
-            Self::Append(_) => Answered::Append(Err(error.into())),
-            Self::Command(_) => Answered::Command(Box::new(Err(error.into()))),
-            Self::Submit { .. } => Answered::Submit(Err(error.into())),
-            Self::Lease { .. } => Answered::Lease(Err(error)),
-            Self::Heartbeat { .. } => Answered::Heartbeat(Err(error)),
-            Self::PutBlobs { .. } => Answered::PutBlobs(Err(error)),
-            Self::TouchBlobs { .. } => Answered::TouchBlobs(Err(error)),
-            Self::Import(_) => Answered::Import(Err(error.into())),
-            Self::Remove(_) => Answered::Remove(Err(error.into())),
-            Self::Restore(_) => Answered::Restore(Err(error.into())),
-            Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
-            Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
-            Self::TakeInbox { .. } => Answered::TakeInbox(Err(error)),
-            Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
-            Self::Permit(_) => Answered::Permit(Err(error)),
-            Self::CallEnded { .. } => Answered::CallEnded(Err(error)),
-            Self::Reserve { .. } => Answered::Reserve(Err(error)),
-            Self::CountBatch { .. } => Answered::CountBatch(Err(error)),
-            Self::Secret { .. } => Answered::Secret(Err(error)),
-            Self::Term(_) => Answered::Term(Err(error)),
-            Self::Rebuild(_) => Answered::Rebuild(Err(error)),
+    fn store_error(&self) -> Option<&StoreError> {
+        self.reply.as_ref()?.as_ref().err()?.store_error()
+    }
+
+    fn send(&mut self) {
+        if let (Some(sender), Some(reply)) = (self.sender.take(), self.reply.take()) {
+            let _ = sender.send(reply);
         }
     }
 }
 
-/// What is answered, in the kind of the ask.
-pub(super) enum Answered {
-    Append(Result<Appended, AppendError>),
-    Command(Box<Result<(TaskRecord, Option<Appended>), CommandError>>),
-    Submit(Result<Vec<(TaskId, bool)>, AppendError>),
-    Lease(Result<Leased, StoreError>),
-    Heartbeat(Result<Renewed, StoreError>),
-    PutBlobs(Result<(), StoreError>),
-    TouchBlobs(Result<Vec<BlobHash>, StoreError>),
-    Import(Result<Imported, ImportError>),
-    Remove(Result<(), ArchiveError>),
-    Restore(Result<(), RestoreError>),
-    DropBlobs(Result<Vec<BlobRef>, StoreError>),
-    DrainWorker(Result<bool, StoreError>),
-    TakeInbox(Result<Vec<InboxMoved>, StoreError>),
-    ActInbox(Result<bool, StoreError>),
-    Permit(Result<Permitted, StoreError>),
-    CallEnded(Result<(), StoreError>),
-    Reserve(Result<Reserved, StoreError>),
-    CountBatch(Result<bool, StoreError>),
-    Secret(Result<[u8; 32], StoreError>),
-    Term(Result<Taken, StoreError>),
-    Rebuild(Result<Vec<Difference>, StoreError>),
+impl ReplyError for StoreError {
+    fn store_error(&self) -> Option<&StoreError> {
+        Some(self)
+    }
 }
 
-impl Answered {
-    /// Why the store could not do it; a refusal is no fault.
-    pub(super) fn fault(&self) -> Option<&StoreError> {
+impl ReplyError for CommandError {
+    fn store_error(&self) -> Option<&StoreError> {
         match self {
-            Self::Append(answer) => append_fault(answer.as_ref().err()?),
-            Self::Submit(answer) => append_fault(answer.as_ref().err()?),
-            Self::Command(answer) => match answer.as_ref() {
-                Err(CommandError::Store(error)) => Some(error),
-                Err(CommandError::Append(error)) => append_fault(error),
-                Err(CommandError::Rejected(_) | CommandError::NoTask(_)) | Ok(_) => None,
-            },
-            Self::Import(answer) => {
-                if let Err(ImportError::Store(error)) = answer {
-                    Some(error)
-                } else {
-                    None
+            Self::Store(error) => Some(error),
+            Self::Append(error) => error.store_error(),
+            Self::Rejected(_) | Self::NoTask(_) => None,
+        }
+    }
+}
+
+macro_rules! reply_errors {
+    ($($error:ty),*) => {
+        $(impl ReplyError for $error {
+            fn store_error(&self) -> Option<&StoreError> {
+                if let Self::Store(error) = self { Some(error) } else { None }
+            }
+        })*
+    };
+}
+
+reply_errors!(AppendError, ImportError, ArchiveError, RestoreError);
+
+/// A set of commands: `NAME(COMMAND) -> DONE, ERROR: WHAT IT IS DOING`.
+macro_rules! command_set {
+    (
+        $(#[$doc:meta])*
+        $set:ident: $($name:ident($command:ty) -> $done:ty, $error:ty: $doing:literal;)*
+    ) => {
+        $(#[$doc])*
+        pub(crate) enum $set {
+            // Boxed: a request is moved through a queue and from batch to batch.
+            $($name(Box<Request<$command>>),)*
+        }
+
+        impl $set {
+            /// The request, whatever its command.
+            pub(crate) fn pending(&self) -> &dyn PendingReply {
+                match self {
+                    $(Self::$name(request) => &**request,)*
                 }
             }
-            Self::Remove(answer) => {
-                if let Err(ArchiveError::Store(error)) = answer {
-                    Some(error)
-                } else {
-                    None
+
+            /// The request, whatever its command.
+            pub(crate) fn pending_mut(&mut self) -> &mut dyn PendingReply {
+                match self {
+                    $(Self::$name(request) => &mut **request,)*
                 }
             }
-            Self::Restore(answer) => {
-                if let Err(RestoreError::Store(error)) = answer {
-                    Some(error)
-                } else {
-                    None
-                }
+        }
+
+        $(impl WriteCommand for $command {
+            type Done = $done;
+            type Error = $error;
+            const DOING: &'static str = $doing;
+
+            fn into_set(request: Request<Self>) -> WriteRequest {
+                WriteRequest::from($set::$name(Box::new(request)))
             }
-            Self::Lease(answer) => answer.as_ref().err(),
-            Self::Heartbeat(answer) => answer.as_ref().err(),
-            Self::PutBlobs(answer) => answer.as_ref().err(),
-            Self::TouchBlobs(answer) => answer.as_ref().err(),
-            Self::DropBlobs(answer) => answer.as_ref().err(),
-            Self::DrainWorker(answer) => answer.as_ref().err(),
-            Self::TakeInbox(answer) => answer.as_ref().err(),
-            Self::ActInbox(answer) => answer.as_ref().err(),
-            Self::Permit(answer) => answer.as_ref().err(),
-            Self::CallEnded(answer) => answer.as_ref().err(),
-            Self::Reserve(answer) => answer.as_ref().err(),
-            Self::CountBatch(answer) => answer.as_ref().err(),
-            Self::Term(answer) => answer.as_ref().err(),
-            Self::Secret(answer) => answer.as_ref().err(),
-            Self::Rebuild(answer) => answer.as_ref().err(),
+        })*
+
+        impl From<$set> for WriteRequest {
+            fn from(command: $set) -> Self {
+                Self::$set(command)
+            }
+        }
+    };
+}
+
+/// A command of either set.
+pub(crate) enum WriteRequest {
+    BatchCommand(BatchCommand),
+    ExclusiveCommand(ExclusiveCommand),
+}
+
+command_set! {
+    /// Commands that share a transaction: each is decided on the working set, then all are written together.
+    BatchCommand:
+    Append(AppendCommand) -> Appended, AppendError: "appending";
+    Task(TaskCommand) -> (TaskRecord, Option<Appended>), CommandError: "writing a command";
+    Submit(SubmitTasks) -> Vec<(TaskId, bool)>, AppendError: "submitting tasks";
+    Lease(LeaseTasks) -> Leased, StoreError: "leasing tasks";
+    Heartbeat(RenewLeases) -> Renewed, StoreError: "renewing leases";
+    PutBlobs(PutBlobs) -> (), StoreError: "storing blobs";
+    TouchBlobs(TouchBlobs) -> Vec<BlobHash>, StoreError: "touching blobs";
+    Import(ImportStreams) -> Imported, ImportError: "importing a run";
+    TakeInbox(TakeInbox) -> Vec<InboxMoved>, StoreError: "taking tasks from the inbox";
+    Remove(RemoveStreams) -> (), ArchiveError: "removing archived streams";
+    Restore(RestoreStreams) -> (), RestoreError: "bringing streams back from the archive";
+}
+
+command_set! {
+    /// Commands with a transaction of their own, which read and write the database themselves.
+    ExclusiveCommand:
+    ActInbox(ActInbox) -> bool, StoreError: "changing the inbox";
+    CallEnded(EndCall) -> (), StoreError: "pacing a model provider";
+    CountBatch(CountBatch) -> bool, StoreError: "counting what a batch uses";
+    DrainWorker(DrainWorker) -> bool, StoreError: "draining a worker";
+    DropBlobs(DropBlobs) -> Vec<BlobRef>, StoreError: "dropping blobs";
+    Permit(TakePermit) -> Permitted, StoreError: "pacing a model provider";
+    Rebuild(RebuildProjections) -> Vec<Difference>, StoreError: "rebuilding projections";
+    Reserve(ReserveBudget) -> Reserved, StoreError: "counting what a batch uses";
+    Secret(ReadSecret) -> [u8; 32], StoreError: "reading the secret";
+    Term(Term) -> Taken, StoreError: "taking a term";
+}
+
+impl BatchCommand {
+    /// The caller's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::Append(request) => request.command.now,
+            Self::Task(request) => request.command.now,
+            Self::Submit(request) => request.command.now,
+            Self::Lease(request) => request.command.now,
+            Self::Heartbeat(request) => request.command.now,
+            Self::PutBlobs(request) => request.command.now,
+            Self::TouchBlobs(request) => request.command.now,
+            Self::Import(request) => request.command.now,
+            Self::TakeInbox(request) => request.command.now,
+            Self::Remove(request) => request.command.now,
+            Self::Restore(request) => request.command.now,
         }
     }
 
-    /// While a batch is planned, positions count from 0; the commit says where the batch begins.
-    pub(super) fn place(&mut self, base: u64) {
-        let appended = match self {
-            Self::Append(Ok(appended)) => Some(appended),
-            Self::Command(answer) => match answer.as_mut() {
-                Ok((_, appended)) => appended.as_mut(),
-                Err(_) => None,
-            },
-            Self::Append(Err(_))
-            | Self::Submit(_)
-            | Self::Lease(_)
-            | Self::Heartbeat(_)
-            | Self::PutBlobs(_)
-            | Self::TouchBlobs(_)
-            | Self::Import(_)
-            | Self::Remove(_)
-            | Self::Restore(_)
-            | Self::DropBlobs(_)
-            | Self::DrainWorker(_)
-            | Self::TakeInbox(_)
-            | Self::ActInbox(_)
-            | Self::Permit(_)
-            | Self::CallEnded(_)
-            | Self::Reserve(_)
-            | Self::CountBatch(_)
-            | Self::Secret(_)
-            | Self::Term(_)
-            | Self::Rebuild(_) => None,
+    /// While a batch is decided, positions count from 0; the transaction says where the batch begins.
+    pub(crate) fn place(&mut self, base: u64) {
+        let appended = if let Self::Append(request) = self {
+            request.reply.as_mut().and_then(|reply| reply.as_mut().ok())
+        } else if let Self::Task(request) = self {
+            request.reply.as_mut().and_then(|reply| reply.as_mut().ok()?.1.as_mut())
+        } else {
+            None
         };
         if let Some(appended) = appended.filter(|appended| !appended.repeated) {
             appended.position = Position(appended.position.0 + base);
@@ -338,17 +251,130 @@ impl Answered {
     }
 }
 
-const fn append_fault(error: &AppendError) -> Option<&StoreError> {
-    if let AppendError::Store(error) = error { Some(error) } else { None }
+impl ExclusiveCommand {
+    /// Whether heads and records that a writer remembers may be wrong afterwards. The other commands change no stream and
+    /// no record of a task.
+    pub(crate) const fn changes_projections(&self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
 }
 
-/// The latest time that any of the asks names.
-pub(super) fn now_of(asks: &[&Ask]) -> Timestamp {
-    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
+/// The latest time that any of the commands names.
+pub(crate) fn latest_now(batch: &[&mut BatchCommand]) -> Timestamp {
+    batch.iter().map(|command| command.now()).max().unwrap_or_default()
 }
 
-/// An ask on its way to the writer.
-pub(super) struct Job {
-    pub(super) ask: Ask,
-    pub(super) reply: oneshot::Sender<Answered>,
+/// What a batch is doing, for errors: that of its first command.
+pub(crate) fn doing(batch: &[&mut BatchCommand]) -> &'static str {
+    batch.first().map_or("writing", |command| command.pending().doing())
+}
+
+/// [`Append`](crate::store::Append), its blobs packed.
+pub(crate) struct AppendCommand {
+    pub(crate) stream: StreamId,
+    pub(crate) condition: Condition,
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) names: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TaskCommand {
+    pub(crate) task: TaskId,
+    pub(crate) decide: Decide,
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) names: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct SubmitTasks {
+    pub(crate) tasks: Vec<NewTask>,
+    pub(crate) by: String,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct LeaseTasks {
+    pub(crate) request: LeaseRequest,
+    pub(crate) runs: Vec<RunId>,
+    pub(crate) lease_ms: u64,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RenewLeases {
+    pub(crate) beat: Heartbeat,
+    pub(crate) lease_ms: u64,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct PutBlobs {
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TouchBlobs {
+    pub(crate) hashes: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct ImportStreams {
+    pub(crate) import: Import,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TakeInbox {
+    pub(crate) moves: Vec<InboxMove>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RemoveStreams {
+    pub(crate) archived: StreamsArchived,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RestoreStreams {
+    pub(crate) restore: Restore,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct ActInbox {
+    pub(crate) row: String,
+    pub(crate) act: InboxAct,
+}
+
+pub(crate) struct EndCall {
+    pub(crate) run: RunId,
+}
+
+pub(crate) struct CountBatch {
+    pub(crate) batch: BatchId,
+}
+
+pub(crate) struct DrainWorker {
+    pub(crate) incarnation: IncarnationId,
+}
+
+pub(crate) struct DropBlobs {
+    pub(crate) hashes: Vec<BlobHash>,
+    pub(crate) untouched_since: Timestamp,
+}
+
+pub(crate) struct TakePermit {
+    pub(crate) provider: String,
+    pub(crate) caller: (RunId, Epoch),
+    pub(crate) cost: PermitCost,
+    pub(crate) now: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+pub(crate) struct RebuildProjections {
+    pub(crate) seen: Arc<Rebuilding>,
+}
+
+pub(crate) struct ReserveBudget {
+    pub(crate) caller: (RunId, Epoch),
+    pub(crate) call: CallCost,
+}
+
+pub(crate) struct ReadSecret {
+    pub(crate) fresh: [u8; 32],
 }

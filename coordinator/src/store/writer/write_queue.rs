@@ -1,4 +1,5 @@
-//! The lane to a writer: a bounded queue, drained as far as it goes into one transaction.
+//! The queue of a writer, with group commit: everything that waits shares one transaction. Bounded, so that callers wait
+//! before they ask for more than the writer carries out.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -10,149 +11,156 @@ use docket_schema::ids::StreamId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    ask::{Answered, Ask, Job},
     meters::Meters,
-    progress::{WriterProgress, is_progress},
+    progress::WriterProgress,
+    write_command::{BatchCommand, ExclusiveCommand, WriteRequest},
 };
 
-/// Asks that may wait: beyond this callers wait before they ask, so that memory is bounded.
-pub(super) const WAITING_MAX: usize = 4096;
+/// Requests that may wait: beyond this callers wait before they ask, so that memory is bounded.
+pub(crate) const WAITING_MAX: usize = 4096;
 
-/// Asks of one transaction: bounds how long the first of them waits for the last.
+/// Commands of one transaction: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 1024;
 
 /// How often the writer lets others run while the queue still grows.
 const YIELDS_MAX: u32 = 8;
 
-/// Writes batches.
-pub(super) trait Committer: Send + 'static {
+/// Carries commands out on one database.
+pub(crate) trait Committer: Send + 'static {
     /// It blocks the thread it runs on, and so has one to itself.
     const HAS_A_THREAD: bool;
 
     /// Takes the record of its progress, on which it notes what keeps it from writing.
     fn report_to(&mut self, progress: Arc<WriterProgress>);
 
-    /// Carries out asks that may share a transaction; one answer each.
-    fn batch(&mut self, asks: &[&Ask]) -> impl Future<Output = Vec<Answered>> + Send;
+    /// Carries out commands that may share a transaction. Afterwards each is decided, and what was decided is committed.
+    fn commit_batch(&mut self, batch: &mut [BatchCommand]) -> impl Future<Output = ()> + Send;
 
-    /// Carries out an ask that has a transaction of its own.
-    fn lone(&mut self, ask: &Ask) -> impl Future<Output = Answered> + Send;
+    /// Carries out a command in a transaction of its own; as [`Committer::commit_batch`].
+    fn commit_exclusive(&mut self, command: &mut ExclusiveCommand) -> impl Future<Output = ()> + Send;
 
-    /// After a transaction, once its answers are on their way: what must be done between two of them.
+    /// After a transaction, once its replies are on their way: what must be done between two of them.
     fn between(&mut self) {}
 
     /// Ends.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Which of `lanes` an ask takes. Appends to a stream always take the same, for they must keep their order. Commands on a
-/// task do so too, and not the first, unless it is all there is: while the first leases, what was leased is finished
-/// beside it.
-pub(super) fn of(ask: &Ask, lanes: usize) -> usize {
-    match ask {
-        Ask::Append(append) => of_stream(&append.stream, lanes),
-        Ask::Command(command) if lanes > 1 => 1 + of_stream(&StreamId::Task(command.task), lanes - 1),
-        _ => 0,
+/// The number of the queue that a request takes, of `queues`. Appends to a stream always take the same, to keep their
+/// order. Commands on a task do so too, and not the first, unless it is the only one: while the first leases, tasks that
+/// were leased are finished on another.
+pub(crate) fn queue_number(request: &WriteRequest, queues: usize) -> usize {
+    if let WriteRequest::BatchCommand(BatchCommand::Append(append)) = request {
+        number_of_stream(&append.command.stream, queues)
+    } else if let WriteRequest::BatchCommand(BatchCommand::Task(task)) = request
+        && queues > 1
+    {
+        1 + number_of_stream(&StreamId::Task(task.command.task), queues - 1)
+    } else {
+        0
     }
 }
 
-fn of_stream(stream: &StreamId, lanes: usize) -> usize {
+fn number_of_stream(stream: &StreamId, queues: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     stream.hash(&mut hasher);
     // None are left of a store that was closed.
-    (hasher.finish() % lanes.max(1) as u64) as usize
+    (hasher.finish() % queues.max(1) as u64) as usize
 }
 
-/// Starts the writer. The receiver ends when the writer has.
-pub(super) fn start<C: Committer>(
-    queue: mpsc::Receiver<Job>,
+/// Starts a writer. The receiver ends when the writer has.
+pub(crate) fn start<C: Committer>(
+    queue: mpsc::Receiver<WriteRequest>,
     mut committer: C,
     meters: Arc<Meters>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (ends, ended) = oneshot::channel::<()>();
     let progress = meters.add_writer();
     committer.report_to(Arc::clone(&progress));
+    let writer = Writer { committer, meters, progress };
     if C::HAS_A_THREAD {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         std::thread::Builder::new().name("docket-writer".to_owned()).spawn(move || {
-            runtime.block_on(run(queue, committer, (&meters, &progress)));
+            runtime.block_on(writer.run(queue));
             drop(ends);
         })?;
     } else {
         tokio::spawn(async move {
-            run(queue, committer, (&meters, &progress)).await;
+            writer.run(queue).await;
             drop(ends);
         });
     }
     Ok(ended)
 }
 
-/// Runs until every sender is gone.
-async fn run<C: Committer>(
-    mut queue: mpsc::Receiver<Job>,
-    mut committer: C,
-    seen: (&Meters, &WriterProgress),
-) {
-    let (_, progress) = seen;
-    let mut jobs: Vec<Job> = Vec::new();
-    while queue.recv_many(&mut jobs, BATCH_MAX).await > 0 {
-        // On a thread of its own others ask while it writes, and giving the processor away may cost
-        // more than a transaction.
-        if !C::HAS_A_THREAD {
-            gather(&mut queue, &mut jobs).await;
-        }
-        let mut batch: Vec<Job> = Vec::new();
-        for job in jobs.drain(..) {
-            if job.ask.is_lone() {
-                flush(&mut committer, &mut batch, seen).await;
-                progress.begin(&[&job.ask]);
-                let answer = committer.lone(&job.ask).await;
-                let is_progress = is_progress(std::slice::from_ref(&answer));
-                // Who asked may have gone.
-                let _ = job.reply.send(answer);
-                committer.between();
-                progress.end(is_progress);
-            } else {
-                batch.push(job);
-            }
-        }
-        flush(&mut committer, &mut batch, seen).await;
-    }
-    committer.close().await;
+struct Writer<C> {
+    committer: C,
+    meters: Arc<Meters>,
+    progress: Arc<WriterProgress>,
 }
 
-/// Takes what else waits, and gives those that are about to ask the time to do so: a transaction
+impl<C: Committer> Writer<C> {
+    /// Runs until every sender is gone.
+    async fn run(mut self, mut queue: mpsc::Receiver<WriteRequest>) {
+        let mut requests: Vec<WriteRequest> = Vec::new();
+        while queue.recv_many(&mut requests, BATCH_MAX).await > 0 {
+            // A writer with a thread is asked by others while it writes, and giving the processor away may cost more than
+            // a transaction.
+            if !C::HAS_A_THREAD {
+                gather(&mut queue, &mut requests).await;
+            }
+            let mut batch: Vec<BatchCommand> = Vec::new();
+            for request in requests.drain(..) {
+                match request {
+                    WriteRequest::BatchCommand(command) => batch.push(command),
+                    WriteRequest::ExclusiveCommand(command) => {
+                        self.commit_batch(std::mem::take(&mut batch)).await;
+                        self.commit_exclusive(command).await;
+                    }
+                }
+            }
+            self.commit_batch(batch).await;
+        }
+        self.committer.close().await;
+    }
+
+    async fn commit_batch(&mut self, mut batch: Vec<BatchCommand>) {
+        let Some(first) = batch.first() else { return };
+        let began = Instant::now();
+        self.progress.begin(first.pending().doing(), batch.len());
+        self.committer.commit_batch(&mut batch).await;
+        self.meters.count_batch(began, &batch);
+        // The database carried out at least one of them, or a decision refused it.
+        let is_progress = batch.iter().any(|command| command.pending().store_error().is_none());
+        batch.iter_mut().for_each(|command| command.pending_mut().send());
+        self.committer.between();
+        self.progress.end(is_progress);
+    }
+
+    async fn commit_exclusive(&mut self, mut command: ExclusiveCommand) {
+        self.progress.begin(command.pending().doing(), 1);
+        self.committer.commit_exclusive(&mut command).await;
+        let is_progress = command.pending().store_error().is_none();
+        command.pending_mut().send();
+        self.committer.between();
+        self.progress.end(is_progress);
+    }
+}
+
+/// Takes what else waits, and gives callers that are about to ask the time to do so: a transaction
 /// costs the same for one as for many.
-async fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
+async fn gather(queue: &mut mpsc::Receiver<WriteRequest>, requests: &mut Vec<WriteRequest>) {
     for _ in 0..YIELDS_MAX {
         tokio::task::yield_now().await;
-        let before = jobs.len();
-        while jobs.len() < BATCH_MAX {
+        let before = requests.len();
+        while requests.len() < BATCH_MAX {
             match queue.try_recv() {
-                Ok(job) => jobs.push(job),
+                Ok(request) => requests.push(request),
                 Err(_) => break,
             }
         }
-        if jobs.len() == before || jobs.len() >= BATCH_MAX {
+        if requests.len() == before || requests.len() >= BATCH_MAX {
             break;
         }
     }
-}
-
-async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>, seen: (&Meters, &WriterProgress)) {
-    let (meters, progress) = seen;
-    if batch.is_empty() {
-        return;
-    }
-    let asks: Vec<&Ask> = batch.iter().map(|job| &job.ask).collect();
-    let began = Instant::now();
-    progress.begin(&asks);
-    let answers = committer.batch(&asks).await;
-    meters.batch(began, &asks, &answers);
-    let is_progress = is_progress(&answers);
-    for (job, answer) in batch.drain(..).zip(answers) {
-        let _ = job.reply.send(answer);
-    }
-    committer.between();
-    progress.end(is_progress);
 }

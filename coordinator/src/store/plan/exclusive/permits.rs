@@ -1,32 +1,26 @@
-//! Where model providers with a limit stand: one row each, moved on by every permit.
+//! Rate limits of model providers: one row each, moved on by every permit.
 //!
-//! No projection: it holds no more than when the next call may be made, and what it holds is worth nothing once that has
-//! passed. Rows exist only where a limit was set and asked for.
+//! No projection: a row says when the next call may be made, and is worth nothing once that has passed. Rows exist only
+//! where a limit was set and asked for.
 
 use docket_schema::ids::{RunId, Timestamp};
 
-use super::{
-    StoreError,
-    ask::AskPermit,
-    conn::{Arg, Conn, Dialect},
-    desk::LoadError,
+use crate::{
+    decide::CLOCKS_APART_MS,
+    store::{
+        Permitted,
+        api::corrupt,
+        db::{Arg, Conn, Dialect, TransactionError},
+        writer::TakePermit,
+    },
 };
-use crate::decide::CLOCKS_APART_MS;
-
-/// When a model provider may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permitted {
-    /// At this moment, by whoever asked for it.
-    At(Timestamp),
-    /// Not before this; nothing was taken.
-    NotBefore(Timestamp),
-    /// Once one of the calls under way has ended; nothing was taken.
-    Crowded,
-}
 
 /// Takes a provider's next free moment for a call, if that is not too late, and there is room for it.
-pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permitted, LoadError> {
-    let AskPermit { provider, caller, cost, now, until } = ask;
+pub(crate) async fn take_permit(
+    conn: &mut Conn<'_>,
+    command: &TakePermit,
+) -> Result<Permitted, TransactionError> {
+    let TakePermit { provider, caller, cost, now, until } = command;
     let (greatest, lock) = match conn.dialect() {
         Dialect::Sqlite => ("max", ""),
         Dialect::Postgres => ("greatest", " FOR UPDATE"),
@@ -55,14 +49,14 @@ pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permi
     }
     let Some(row) = found.first() else {
         let what = format!("the row of provider `{provider}` cannot be made");
-        return Err(StoreError::Corrupt { what }.into());
+        return Err(corrupt(what).into());
     };
     let free = Timestamp(row.int(0)?);
     if free > *until {
         return Ok(Permitted::NotBefore(free));
     }
     let (run, epoch) = *caller;
-    let run = || Arg::Blob(run.0.as_bytes().to_vec());
+    let run = || Arg::uuid(run.0);
     if let Some(max) = cost.concurrent {
         let sql = "SELECT count(*) FROM provider_calls c JOIN tasks t ON t.id = c.task \
                    WHERE c.provider = $1 AND c.run <> $2 AND t.state = 'running' AND t.epoch = c.epoch";
@@ -82,10 +76,10 @@ pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permi
     Ok(Permitted::At(free))
 }
 
-/// A run's call has ended; what dead runs left behind goes with it.
-pub(super) async fn call_ended(conn: &mut Conn<'_>, run: RunId) -> Result<(), LoadError> {
+/// Removes the call of a run that has ended, and calls of dead runs.
+pub(crate) async fn end_call(conn: &mut Conn<'_>, run: RunId) -> Result<(), TransactionError> {
     let sql = "DELETE FROM provider_calls WHERE run = $1 OR NOT EXISTS (SELECT 1 FROM tasks t \
                WHERE t.id = provider_calls.task AND t.state = 'running' AND t.epoch = provider_calls.epoch)";
-    conn.run(sql, vec![Arg::Blob(run.0.as_bytes().to_vec())]).await?;
+    conn.run(sql, vec![Arg::uuid(run.0)]).await?;
     Ok(())
 }

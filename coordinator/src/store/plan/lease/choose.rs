@@ -19,14 +19,14 @@ use docket_schema::{
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::running::count_running;
+use super::running::{count_running, flow_of, read_concurrency};
 use crate::{
     decide::{self, Candidate, FlowHead, Running},
     store::{
         StoreError,
-        conn::{Arg, Conn, Dialect, Row},
-        desk::{Desk, LoadError, SeenHeads, corrupt},
-        lookout::{BEGINNING, PlaceInFlow},
+        api::corrupt,
+        db::{Arg, Conn, Dialect, Row, TransactionError},
+        writer::{BEGINNING, PlaceInFlow, SeenHeads, WorkingSet},
     },
 };
 
@@ -66,20 +66,20 @@ const CANDIDATE: &str = "t.id, t.rank, t.priority, t.available_at, t.concurrency
 
 /// Up to `wanted` tasks for a worker, in order, without those that this batch has already changed.
 pub(super) async fn choose(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     request: &LeaseRequest,
     wanted: usize,
     now: Timestamp,
-) -> Result<Vec<TaskId>, LoadError> {
+) -> Result<Vec<TaskId>, TransactionError> {
     if wanted == 0 {
         return Ok(Vec::new());
     }
-    let (mut queues, mut spent) = match desk.leasing.queues.clone() {
+    let (mut queues, mut spent) = match set.lease_reads.queues.clone() {
         Some(known) => known,
-        None => desk.leasing.queues.insert(queues(conn).await?).clone(),
+        None => set.lease_reads.queues.insert(queues(conn).await?).clone(),
     };
-    for (batch, row) in &desk.staged.budgets {
+    for (batch, row) in &set.writes.budgets {
         if row.1.is_some() {
             spent.insert(*batch)
         } else {
@@ -87,24 +87,24 @@ pub(super) async fn choose(
         };
     }
     let is_paid = |flow: &Flow| flow.batch.is_none_or(|batch| !spent.contains(&batch));
-    queues.extend(desk.staged.queues.iter().map(|(name, settings)| (name.clone(), *settings)));
+    queues.extend(set.writes.queues.iter().map(|(name, settings)| (name.clone(), *settings)));
     if conn.dialect() == Dialect::Postgres
-        && let Some(known) = desk.lookout.known()
+        && let Some(known) = set.cursor.fresh_flows()
     {
         let flows: Result<Vec<_>, StoreError> =
             known.iter().map(|(text, place)| Ok((flow_of(text)?, *place))).collect();
         let flows = flows?.into_iter().filter(|(flow, _): &(Flow, _)| is_paid(flow)).collect();
-        let chosen = choose_of(desk, conn, request, (flows, &queues), wanted, now).await?;
-        if !chosen.is_empty() || !desk.lookout.may_look_again() {
+        let chosen = choose_of(set, conn, request, (flows, &queues), wanted, now).await?;
+        if !chosen.is_empty() || !set.cursor.may_rescan() {
             return Ok(chosen);
         }
     }
     let started = Instant::now();
     let flows = flows(conn).await?;
-    desk.lookout.looked(flows.iter().map(ToString::to_string), started.elapsed());
+    set.cursor.record_scan(flows.iter().map(ToString::to_string), started.elapsed());
     let flows = flows.into_iter().filter(is_paid).map(|flow| (flow, BEGINNING)).collect();
-    let chosen = choose_of(desk, conn, request, (flows, &queues), wanted, now).await?;
-    desk.lookout.took(started.elapsed());
+    let chosen = choose_of(set, conn, request, (flows, &queues), wanted, now).await?;
+    set.cursor.record_scan_time(started.elapsed());
     Ok(chosen)
 }
 
@@ -119,17 +119,17 @@ struct Chosen {
 type Queues = HashMap<QueueName, QueueSettings>;
 
 async fn choose_of(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     request: &LeaseRequest,
     (flows, queues): (Vec<(Flow, PlaceInFlow)>, &Queues),
     wanted: usize,
     now: Timestamp,
-) -> Result<Vec<TaskId>, LoadError> {
+) -> Result<Vec<TaskId>, TransactionError> {
     let mut flows: Vec<(Flow, PlaceInFlow)> =
         flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).collect();
     if request.queues.is_empty() && flows.iter().any(|(flow, _)| flow.queue.is_of_one()) {
-        let claimed = claimed_queues(desk, conn, now).await?;
+        let claimed = claimed_queues(set, conn, now).await?;
         flows.retain(|(flow, _)| !claimed.contains(&flow.queue));
     }
     let kept_away = request.faults.iter().filter_map(WorkerFault::task_kept_away).collect();
@@ -137,18 +137,18 @@ async fn choose_of(
     let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
         // Nothing is read of flows whose queue is full.
-        let running = count_running(desk, conn, true).await?;
+        let running = count_running(set, conn, true).await?;
         flows
             .retain(|(flow, _)| limit_of(queues, flow).is_none_or(|max| running.of_queue(&flow.queue) < max));
         looking.running = Some((running, Read::Limits));
     }
     if flows.len() > FLOWS_MAX {
-        let first = desk.lookout.next_window % flows.len();
+        let first = set.cursor.next_window % flows.len();
         flows.rotate_left(first);
-        desk.lookout.next_window = first + FLOWS_MAX;
+        set.cursor.next_window = first + FLOWS_MAX;
     }
     for window in flows.chunks(FLOWS_MAX) {
-        look_at(desk, conn, (window, queues), &mut looking, wanted, now).await?;
+        look_at(set, conn, (window, queues), &mut looking, wanted, now).await?;
         if looking.chosen.tasks.len() >= wanted {
             break;
         }
@@ -172,27 +172,27 @@ struct Looking {
 
 /// Chooses of some flows, over several looks.
 async fn look_at(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     (flows, queues): (&[(Flow, PlaceInFlow)], &Queues),
     looking: &mut Looking,
     wanted: usize,
     now: Timestamp,
-) -> Result<(), LoadError> {
+) -> Result<(), TransactionError> {
     let Looking { full, running, kept_away, chosen } = looking;
     for look in 0..LOOKS_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
         // Behind tasks that are kept back there may be many more of them: each look sees further.
         let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
-        let limit = further + desk.staged.tasks.len() + chosen.tasks.len() + kept_away.len();
-        let (mut heads, more) = match seen_heads(desk, flows, further).filter(|_| look == 0) {
+        let limit = further + set.writes.tasks.len() + chosen.tasks.len() + kept_away.len();
+        let (mut heads, more) = match seen_heads(set, flows, further).filter(|_| look == 0) {
             Some(seen) => seen,
-            None => look_at_heads(desk, conn, flows, full, limit).await?,
+            None => look_at_heads(set, conn, flows, full, limit).await?,
         };
         for head in &mut heads {
             head.candidates.retain(|one| {
-                !desk.staged.tasks.contains_key(&one.task)
+                !set.writes.tasks.contains_key(&one.task)
                     && !chosen.tasks.contains(&one.task)
                     && !kept_away.contains(&one.task)
             });
@@ -201,7 +201,7 @@ async fn look_at(
         if running.as_ref().is_none_or(|(_, read)| *read < wants) {
             let mut counted = match wants {
                 Read::Nothing => Running::default(),
-                Read::Running | Read::Limits => count_running(desk, conn, wants == Read::Limits).await?,
+                Read::Running | Read::Limits => count_running(set, conn, wants == Read::Limits).await?,
             };
             for (flow, shared) in &chosen.taken {
                 counted.add(flow, shared.as_ref(), now);
@@ -209,7 +209,7 @@ async fn look_at(
             *running = Some((counted, wants));
         }
         let Some((running, _)) = running.as_mut() else { break };
-        let choice = decide::choose(&heads, queues, (running, &mut desk.lookout.turns), left, now);
+        let choice = decide::choose(&heads, queues, (running, &mut set.cursor.turns), left, now);
         let gained = !choice.tasks.is_empty() || choice.kept_back;
         for head in &heads {
             let taken = head.candidates.iter().filter(|one| choice.tasks.contains(&one.task));
@@ -226,16 +226,20 @@ async fn look_at(
 
 /// Heads that another request of this batch has read, where at least `enough` of each are left of them, or all there
 /// are; and whether there are more. A request alone reads for itself.
-fn seen_heads(desk: &Desk, flows: &[(Flow, PlaceInFlow)], enough: usize) -> Option<(Vec<FlowHead>, bool)> {
-    let seen = desk.leasing.heads.as_ref()?;
-    if seen.of.len() != flows.len() || seen.of.iter().zip(flows).any(|(one, (two, _))| one != two) {
+fn seen_heads(
+    set: &WorkingSet,
+    flows: &[(Flow, PlaceInFlow)],
+    enough: usize,
+) -> Option<(Vec<FlowHead>, bool)> {
+    let seen = set.lease_reads.heads.as_ref()?;
+    if seen.flows.len() != flows.len() || seen.flows.iter().zip(flows).any(|(one, (two, _))| one != two) {
         return None;
     }
     let mut heads = seen.heads.clone();
     let mut more = false;
     for head in &mut heads {
         let is_cut = head.candidates.len() >= seen.limit;
-        head.candidates.retain(|one| !desk.staged.tasks.contains_key(&one.task));
+        head.candidates.retain(|one| !set.writes.tasks.contains_key(&one.task));
         if is_cut && head.candidates.len() < enough {
             return None;
         }
@@ -246,29 +250,29 @@ fn seen_heads(desk: &Desk, flows: &[(Flow, PlaceInFlow)], enough: usize) -> Opti
 
 /// Reads heads, and whether there is more behind them; for the other requests of the batch as well.
 async fn look_at_heads(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     flows: &[(Flow, PlaceInFlow)],
     full: &[String],
     limit: usize,
-) -> Result<(Vec<FlowHead>, bool), LoadError> {
-    let others = if desk.leasing.requests > 1 { desk.leasing.wanted.min(SEEN_MAX) } else { 0 };
+) -> Result<(Vec<FlowHead>, bool), TransactionError> {
+    let others = if set.lease_reads.requests > 1 { set.lease_reads.wanted.min(SEEN_MAX) } else { 0 };
     let limit = limit + if full.is_empty() { others / flows.len() } else { 0 };
     let heads = heads(conn, flows, full, limit).await?;
     if full.is_empty() {
         if conn.dialect() == Dialect::Postgres {
             for head in &heads {
                 let first = head.candidates.first().map(|first| (first.rank, first.task));
-                desk.lookout.begins_at(&head.flow.to_string(), first);
+                set.cursor.move_to(&head.flow.to_string(), first);
             }
         }
         if others > 0 {
-            let of = flows.iter().map(|(flow, _)| flow.clone()).collect();
-            desk.leasing.heads = Some(SeenHeads { of, heads: heads.clone(), limit });
+            let flows = flows.iter().map(|(flow, _)| flow.clone()).collect();
+            set.lease_reads.heads = Some(SeenHeads { flows, heads: heads.clone(), limit });
             let near: Vec<TaskId> =
                 heads.iter().flat_map(|head| head.candidates.iter().map(|one| one.task)).collect();
-            if near.len() <= NEAR * desk.leasing.wanted {
-                desk.load_tasks(conn, &near).await?;
+            if near.len() <= NEAR * set.lease_reads.wanted {
+                set.load_tasks(conn, &near).await?;
             }
         }
     }
@@ -312,26 +316,26 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
 /// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
 /// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for [`decide::claim_ms`].
 async fn claimed_queues(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     now: Timestamp,
-) -> Result<HashSet<QueueName>, LoadError> {
-    if let Some(known) = &desk.leasing.claimed {
+) -> Result<HashSet<QueueName>, TransactionError> {
+    if let Some(known) = &set.lease_reads.claimed {
         return Ok(known.clone());
     }
     let mut claimed = HashSet::new();
     // Reads the whole table of workers: a row for each that was heard of lately.
     let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
-    let silence_ms = decide::claim_ms(desk.leasing.lease_ms);
+    let silence_ms = decide::claim_ms(set.lease_reads.lease_ms);
     let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
     for mut row in conn.rows(sql, vec![Arg::Int(since)]).await? {
         claimed.extend(read_claims(&row.text(0)?));
     }
     // Those that this very batch hears of.
-    for about in desk.staged.workers.values().filter_map(|worker| worker.about.as_deref()) {
+    for about in set.writes.workers.values().filter_map(|worker| worker.about.as_deref()) {
         claimed.extend(read_claims(about));
     }
-    desk.leasing.claimed = Some(claimed.clone());
+    set.lease_reads.claimed = Some(claimed.clone());
     Ok(claimed)
 }
 
@@ -355,7 +359,7 @@ fn read_claims(about: &str) -> Vec<QueueName> {
 }
 
 /// Each flow of which there are tasks.
-async fn flows(conn: &mut Conn<'_>) -> Result<Vec<Flow>, LoadError> {
+async fn flows(conn: &mut Conn<'_>) -> Result<Vec<Flow>, TransactionError> {
     let mut flows = Vec::new();
     for mut row in conn.rows(&flows_sql(conn.dialect()), Vec::new()).await? {
         flows.push(flow_of(&row.text(0)?)?);
@@ -364,7 +368,7 @@ async fn flows(conn: &mut Conn<'_>) -> Result<Vec<Flow>, LoadError> {
 }
 
 /// What is set for queues, and the batches that may use no more: of those no task is leased.
-async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), LoadError> {
+async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), TransactionError> {
     let (mut queues, mut spent) = (Queues::new(), HashSet::new());
     let sql = "SELECT name, paused, running_max, NULL FROM queues UNION ALL \
                SELECT '', 0, NULL, batch FROM batch_budgets WHERE spent IS NOT NULL";
@@ -381,17 +385,13 @@ async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), LoadE
     Ok((queues, spent))
 }
 
-pub(super) fn flow_of(text: &str) -> Result<Flow, StoreError> {
-    text.parse().map_err(|_| corrupt(format!("a flow `{text}`")))
-}
-
 /// The first tasks of each flow by rank from its place on, without those whose concurrency key is among `full`.
 async fn heads(
     conn: &mut Conn<'_>,
     flows: &[(Flow, PlaceInFlow)],
     full: &[String],
     limit: usize,
-) -> Result<Vec<FlowHead>, LoadError> {
+) -> Result<Vec<FlowHead>, TransactionError> {
     let dialect = conn.dialect();
     let mut heads: Vec<FlowHead> =
         flows.iter().map(|(flow, _)| FlowHead { flow: flow.clone(), candidates: Vec::new() }).collect();
@@ -450,18 +450,12 @@ async fn heads(
 
 fn candidate(row: &mut Row) -> Result<Candidate, StoreError> {
     Ok(Candidate {
-        task: TaskId(Uuid::from_bytes(row.fixed(0)?)),
+        task: TaskId(row.uuid(0)?),
         rank: row.int(1)?,
         priority: i16::try_from(row.int(2)?).map_err(|_| corrupt("a priority".to_owned()))?,
         available_at: Timestamp(row.int(3)?),
         concurrency: read_concurrency(row, 4)?,
     })
-}
-
-/// The key at this place of a row and, behind it, how many may run.
-pub(super) fn read_concurrency(row: &mut Row, at: usize) -> Result<Option<Concurrency>, StoreError> {
-    let max = row.int_or_null(at + 1)?.and_then(|max| u32::try_from(max).ok());
-    Ok(row.text_or_null(at)?.zip(max).map(|(key, max)| Concurrency { key, max }))
 }
 
 #[cfg(test)]
