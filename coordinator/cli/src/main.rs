@@ -17,7 +17,6 @@ mod batches;
 mod bench;
 mod blame;
 mod blobs;
-mod came_to;
 mod cancel;
 mod cat;
 mod checkout;

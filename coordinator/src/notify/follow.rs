@@ -316,7 +316,10 @@ async fn of_batch(store: &dyn Store, batch: BatchId) -> Result<NoticeBatch, Stor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{http::write_audit, store::sqlite};
+    use crate::{
+        http::write_audit,
+        store::{EventLog as _, sqlite},
+    };
     use docket_schema::system::{AdminAct, AdminActed};
 
     #[tokio::test]

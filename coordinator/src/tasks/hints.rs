@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Wakes, jittered};
 use crate::{
     http::error_chain,
-    store::postgres::{Ears, Heard, Hints},
+    store::{CoordinatorHints, Heard, HintListener},
 };
 
 /// Between two hints that are sent: a burst of appends is one piece of news.
@@ -20,7 +20,11 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Tells the others. Runs until `shutdown`.
-pub(crate) async fn send_hints(hints: Arc<Hints>, wakes: Arc<Wakes>, shutdown: CancellationToken) {
+pub(crate) async fn send_hints(
+    hints: Arc<dyn CoordinatorHints>,
+    wakes: Arc<Wakes>,
+    shutdown: CancellationToken,
+) {
     loop {
         let hint = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -34,14 +38,18 @@ pub(crate) async fn send_hints(hints: Arc<Hints>, wakes: Arc<Wakes>, shutdown: C
 }
 
 /// Hears the others. Runs until `shutdown`.
-pub(crate) async fn follow_hints(hints: Arc<Hints>, wakes: Arc<Wakes>, shutdown: CancellationToken) {
+pub(crate) async fn follow_hints(
+    hints: Arc<dyn CoordinatorHints>,
+    wakes: Arc<Wakes>,
+    shutdown: CancellationToken,
+) {
     loop {
         match hints.listen().await {
             Ok(None) => return,
-            Ok(Some(ears)) => {
+            Ok(Some(listener)) => {
                 // What came before is found by looking.
                 wakes.hears(true);
-                hear(ears, &hints, &wakes, &shutdown).await;
+                hear(listener, &*hints, &wakes, &shutdown).await;
                 wakes.hears(false);
                 tracing::debug!("hints of other coordinators are not heard for now");
             }
@@ -55,11 +63,16 @@ pub(crate) async fn follow_hints(hints: Arc<Hints>, wakes: Arc<Wakes>, shutdown:
 }
 
 /// Until the connection is gone.
-async fn hear(mut ears: Ears, hints: &Hints, wakes: &Wakes, shutdown: &CancellationToken) {
+async fn hear(
+    mut listener: Box<dyn HintListener>,
+    hints: &dyn CoordinatorHints,
+    wakes: &Wakes,
+    shutdown: &CancellationToken,
+) {
     loop {
         let heard = tokio::select! {
             () = shutdown.cancelled() => return,
-            heard = ears.next() => heard,
+            heard = listener.next() => heard,
             () = tokio::time::sleep(jittered(COUNT_EVERY)) => Some(Heard::Coordinator),
         };
         match heard {

@@ -16,7 +16,7 @@ use std::{
 use docket_schema::{ids::RunId, task::TaskState};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{clock, store::postgres::Hint};
+use crate::{clock, store::Hint};
 
 /// See the module.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use docket_coordinator::{
     archive::{ArchiveSettings, Archiver, Asked, KeepFor, Place, Retention, fetch, restore, unpack},
     clock::Clock,
     gc,
-    store::{AppendError, Into, NewTask, Queues, Store as _, Taken, Term, walk_listed},
+    store::{Admin as _, AppendError, Into, NewTask, Queues, Taken, Term, walk_listed},
 };
 use docket_schema::{
     content::BlobRef,
@@ -361,7 +361,7 @@ pub(super) async fn a_family_comes_back_once_and_whole(database: Database) {
     let report = docket_coordinator::store::verify(&aside).await.expect("verifies");
     assert_eq!((report.fault, report.streams), (None, 3));
     assert!(aside.rebuild(std::sync::Arc::default()).await.expect("rebuilds").is_empty());
-    docket_coordinator::store::Store::close(&aside).await;
+    aside.close().await;
 
     assert_eq!(back(Into::ItsLog).await.expect("comes back").events, 3 + stub.head.seq.0 + 3);
     assert_eq!(house.state(task, &runs).await, before);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use docket_coordinator::{
     archive::unpack,
     clock::Clock,
-    store::{Into, Store as _, sqlite},
+    store::{Admin as _, Into, sqlite},
 };
 use docket_schema::{ids::StreamId, wire::ArchivedView};
 use docket_worker::client::Client;

@@ -1,40 +1,44 @@
 //! An append: the fence, the seq, and whether it is a repetition.
 
 use docket_schema::{
-    event::{Head, NewEvent},
-    ids::{Epoch, Position, Seq, StreamId},
+    event::{Head, NewEvent, TypedEvent as _},
+    ids::{Epoch, Position, Seq, StreamId, SystemTopic, Timestamp, Turn},
+    system::SystemEvent,
 };
 
-use super::batch::{missing_blob, stage_blobs};
+use super::blobs::{missing_blob, stage_blobs};
 use crate::store::{
     AppendError, Appended, Condition,
-    ask::AskAppend,
-    conn::{Arg, Conn},
-    desk::{Desk, Draft, LoadError},
-    row::{EVENT_COLUMNS, Fence, StreamRow, envelope},
+    api::corrupt,
+    db::{
+        Arg, Conn, TransactionError, envelope,
+        row::{Fence, StreamRow},
+        select_events,
+    },
+    writer::{AppendCommand, StagedRequest, WorkingSet},
 };
 
 /// Plans an append. The outer error is the store's, the inner one a refusal.
-pub(in crate::store) async fn plan_append(
-    desk: &mut Desk,
+pub(super) async fn plan_append(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    ask: &AskAppend,
-) -> Result<Result<Appended, AppendError>, LoadError> {
-    let mut draft = Draft::default();
-    let target = Target { stream: &ask.stream, condition: ask.condition, events: &ask.events };
-    let appended = match draft_append(desk, conn, &mut draft, target, ask.now).await? {
+    command: &AppendCommand,
+) -> Result<Result<Appended, AppendError>, TransactionError> {
+    let mut staged = StagedRequest::default();
+    let target = Target { stream: &command.stream, condition: command.condition, events: &command.events };
+    let appended = match stage_append(set, conn, &mut staged, target, command.now).await? {
         Ok(appended) => appended,
         Err(refused) => return Ok(Err(refused)),
     };
     if appended.repeated {
         return Ok(Ok(appended));
     }
-    if let Some(missing) = missing_blob(desk, &ask.names, &ask.blobs) {
+    if let Some(missing) = missing_blob(set, &command.names, &command.blobs) {
         return Ok(Err(AppendError::BlobMissing(missing)));
     }
-    desk.staged.touched.extend(&ask.names);
-    stage_blobs(desk, &ask.blobs);
-    desk.accept(draft);
+    set.writes.touched.extend(&command.names);
+    stage_blobs(set, &command.blobs);
+    set.accept(staged);
     Ok(Ok(appended))
 }
 
@@ -46,40 +50,58 @@ pub(super) struct Target<'a> {
     pub(super) events: &'a [NewEvent],
 }
 
-/// Drafts an append. The position counts from the batch's first event.
-pub(super) async fn draft_append(
-    desk: &mut Desk,
+/// Stages an append. The position counts from the batch's first event.
+pub(super) async fn stage_append(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
+    staged: &mut StagedRequest,
     target: Target<'_>,
-    now: docket_schema::ids::Timestamp,
-) -> Result<Result<Appended, AppendError>, LoadError> {
+    now: Timestamp,
+) -> Result<Result<Appended, AppendError>, TransactionError> {
     let (expected, epoch) = match target.condition {
         Condition::Holder(seq, epoch) => (Some(seq), epoch),
         Condition::Expected(seq) => (Some(seq), Epoch(0)),
         Condition::AtHead => (None, Epoch(0)),
     };
-    let mut row = match draft.stream(desk, target.stream) {
+    let mut row = match staged.stream(set, target.stream) {
         Some(row) => row,
-        None if may_begin(&target) => desk.new_stream(conn).await?,
+        None if may_begin(&target) => set.new_stream(conn).await?,
         None => return Ok(Err(AppendError::NoStream)),
     };
     if let Some(expected) = expected.filter(|expected| *expected < row.head.seq)
-        && let Some(appended) = repeated(desk, conn, &row, expected, epoch, target.events).await?
+        && let Some(appended) = find_repeated(set, conn, &row, expected, epoch, target.events).await?
     {
         return Ok(Ok(appended));
     }
     if let Err(refused) = check(&row, target.condition) {
         return Ok(Err(refused));
     }
-    draft.extend(target.stream, &mut row, target.events, epoch, now);
-    let place = desk.staged.events.len() + draft.events.len();
+    staged.extend(target.stream, &mut row, target.events, epoch, now);
+    let place = set.writes.events.len() + staged.events.len();
     let head = row.head;
-    draft.streams.push((target.stream.clone(), row));
+    staged.streams.push((target.stream.clone(), row));
     Ok(Ok(Appended { head, position: Position((place as u64).saturating_sub(1)), repeated: false }))
 }
 
-/// Streams that nobody leases begin with their first event; runs and tasks begin by a command.
+/// Stages an event of a system stream, which takes every event.
+pub(super) async fn stage_system_event(
+    set: &mut WorkingSet,
+    conn: &mut Conn<'_>,
+    staged: &mut StagedRequest,
+    topic: SystemTopic,
+    event: SystemEvent,
+    now: Timestamp,
+) -> Result<(), TransactionError> {
+    let (stream, events) = (StreamId::System(topic), [event.encode(Turn(0))]);
+    let target = Target { stream: &stream, condition: Condition::AtHead, events: &events };
+    match stage_append(set, conn, staged, target, now).await? {
+        Ok(_) => Ok(()),
+        Err(AppendError::Store(error)) => Err(error.into()),
+        Err(refused) => Err(corrupt(format!("{stream} takes no events: {refused}")).into()),
+    }
+}
+
+/// Streams that are not leased begin with their first event; runs and tasks begin by a command.
 fn may_begin(target: &Target<'_>) -> bool {
     match (target.stream, target.condition) {
         (_, Condition::Holder(..)) | (StreamId::Task(_) | StreamId::Run(_), Condition::AtHead) => false,
@@ -88,8 +110,8 @@ fn may_begin(target: &Target<'_>) -> bool {
     }
 }
 
-/// Fence first, then seq: a wrong seq is told only to who may append.
-pub(in crate::store) fn check(row: &StreamRow, condition: Condition) -> Result<(), AppendError> {
+/// Fence first, then seq: only a caller that may append learns that the seq is wrong.
+fn check(row: &StreamRow, condition: Condition) -> Result<(), AppendError> {
     if row.fence == Fence::Closed {
         return Err(AppendError::Closed);
     }
@@ -112,27 +134,24 @@ pub(in crate::store) fn check(row: &StreamRow, condition: Condition) -> Result<(
     Ok(())
 }
 
-/// The answer of the same append made before, if all of it stands where it would go. It may be in
+/// The answer of the same append made before, if all of it is where it would go. It may be in
 /// the database or in this very batch.
-async fn repeated(
-    desk: &Desk,
+async fn find_repeated(
+    set: &WorkingSet,
     conn: &mut Conn<'_>,
     row: &StreamRow,
     expected: Seq,
     epoch: Epoch,
     events: &[NewEvent],
-) -> Result<Option<Appended>, LoadError> {
+) -> Result<Option<Appended>, TransactionError> {
     let last = Seq(expected.0 + events.len() as u64);
     if last > row.head.seq {
         return Ok(None);
     }
     let mut at = expected;
     let mut found = None;
-    let sql = format!(
-        "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
-         WHERE e.stream_id = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq"
-    );
-    let args = vec![Arg::Int(row.id), Arg::Int(expected.0 as i64), Arg::Int(last.0 as i64)];
+    let sql = select_events("e.stream_id = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq");
+    let args = vec![Arg::Int(row.id), Arg::count(expected.0), Arg::count(last.0)];
     for mut stored in conn.rows(&sql, args).await? {
         let stored = envelope(&mut stored)?;
         let wanted = events.get((at.0 - expected.0) as usize);
@@ -142,7 +161,7 @@ async fn repeated(
         at = stored.seq;
         found = Some((Head { seq: stored.seq, hash: stored.hash }, stored.position, true));
     }
-    let staged = desk.staged.events.iter().enumerate().filter(|(_, event)| event.stream_id == row.id);
+    let staged = set.writes.events.iter().enumerate().filter(|(_, event)| event.stream_id == row.id);
     for (place, event) in staged.filter(|(_, event)| event.seq > at && event.seq <= last) {
         let same = events.get((event.seq.0 - expected.0 - 1) as usize).is_some_and(|wanted| {
             event.kind == wanted.kind

@@ -1,6 +1,6 @@
 //! The one path by which events leave the log, and the one by which they come back.
 //!
-//! Leaving: the rows are locked, what was copied is compared with what stands here, and one transaction
+//! Leaving: the rows are locked, the copied heads are compared with those here, and one transaction
 //! records the removal in `system/archive`, leaves a stub for each stream, and removes their rows. The
 //! database itself refuses to delete an event whose stream has no stub of its very head.
 //! Coming back: the stubs go, and the streams are written as they were, at new positions.
@@ -8,57 +8,59 @@
 use std::collections::{BTreeMap, HashSet};
 
 use docket_schema::{
-    event::{Head, NewEvent, TypedEvent as _},
-    ids::{RunId, StreamId, SystemTopic, TaskId, Timestamp, Turn},
-    system::{StreamArchived, StreamsArchived, StreamsRestored, SystemEvent},
+    event::Head,
+    ids::{Epoch, RunId, StreamId, SystemTopic, TaskId, Timestamp},
+    system::{RunOf, StreamArchived, StreamsArchived, StreamsRestored, SystemEvent},
     task::TaskRecord,
 };
 
 use super::{
-    append::{Target, draft_append},
-    batch::missing_blob,
-    import::take_over,
+    append::stage_system_event,
+    blobs::missing_blob,
+    import::{stage_run_rows, take_over},
 };
 use crate::store::{
-    AppendError, ArchiveError, ArchiveRefusal, Condition, Into, Restore, RestoreError, RestoreStream,
-    StoreError,
-    archived::{STUB_COLUMNS, Stub, stub},
-    conn::{Arg, Conn},
-    desk::{Deadline, Desk, Draft, LoadError, Removed, Waits, corrupt, forked, run_change},
-    facts::{self, Facts},
-    row::{Fence, RunRow},
+    ArchiveError, ArchiveRefusal, Into, Restore, RestoreError, RestoreStream, Stub,
+    api::corrupt,
+    archive::{STUB_COLUMNS, read_stub},
+    db::{Arg, Conn, TransactionError, row::Fence},
+    writer::{
+        DeadlineChange, DependencyChange, RemovedStream, StagedRequest, TaskRun, TaskRuns, WorkingSet,
+        task_runs,
+    },
 };
 
-/// The stream that says what left and what came back.
+/// The stream that records what left and what came back.
 pub(super) const STREAM: StreamId = StreamId::System(SystemTopic::Archive);
 
 /// Plans a removal. The outer error is the store's, the inner one a refusal.
 pub(super) async fn plan_removal(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     archived: &StreamsArchived,
     now: Timestamp,
-) -> Result<Result<(), ArchiveError>, LoadError> {
+) -> Result<Result<(), ArchiveError>, TransactionError> {
     let StreamsArchived { place, file, hash, bytes, streams, .. } = archived;
-    if let Some(refused) = may_go(desk, archived) {
+    if let Some(refused) = refusal(set, archived) {
         return Ok(Err(refused.into()));
     }
     let runs: Vec<RunId> = streams.iter().filter_map(run_of).collect();
-    if let Some(stood_on) = stood_on(desk, conn, &runs).await? {
-        return Ok(Err(ArchiveRefusal::StoodOn(StreamId::Run(stood_on)).into()));
+    if let Some(run) = find_shared(set, conn, &runs).await? {
+        return Ok(Err(ArchiveRefusal::StoodOn(StreamId::Run(run)).into()));
     }
-    if let Some(task) = waited_for(desk, conn, streams).await? {
+    if let Some(task) = find_waited_for(set, conn, streams).await? {
         return Ok(Err(ArchiveRefusal::WaitedFor(task).into()));
     }
-    let mut draft = Draft::default();
-    note(desk, conn, &mut draft, SystemEvent::from(archived.clone()), now).await?;
-    desk.accept(draft);
+    let mut staged = StagedRequest::default();
+    let event = SystemEvent::from(archived.clone());
+    stage_system_event(set, conn, &mut staged, SystemTopic::Archive, event, now).await?;
+    set.accept(staged);
     // As its event has it: a stub can be derived from that.
-    let archived_at = desk.streams.get(&STREAM).map_or(now, |row| row.head_at);
+    let archived_at = set.streams.get(&STREAM).map_or(now, |row| row.head_at);
     for StreamArchived { stream, head, run_of: _, task } in streams {
-        let Some(row) = desk.streams.remove(stream) else { continue };
+        let Some(row) = set.streams.remove(stream) else { continue };
         if let StreamId::Task(task) = stream {
-            desk.tasks.remove(task);
+            set.tasks.remove(task);
         }
         let stub = Stub {
             stream: stream.clone(),
@@ -70,7 +72,7 @@ pub(super) async fn plan_removal(
             file_bytes: *bytes,
             task: task.clone(),
         };
-        desk.staged.removed.push(Removed { stream_id: row.id, stub });
+        set.writes.removed.push(RemovedStream { stream_id: row.id, stub });
     }
     Ok(Ok(()))
 }
@@ -82,17 +84,17 @@ const fn run_of(archived: &StreamArchived) -> Option<RunId> {
     }
 }
 
-/// Why the streams must stay, as the locked rows have them.
-fn may_go(desk: &Desk, archived: &StreamsArchived) -> Option<ArchiveRefusal> {
-    let staged = |stream: &StreamId| desk.staged.streams.contains_key(stream);
+/// Why the streams must stay, by the locked rows.
+fn refusal(set: &WorkingSet, archived: &StreamsArchived) -> Option<ArchiveRefusal> {
+    let staged = |stream: &StreamId| set.writes.streams.contains_key(stream);
     archived.streams.iter().find_map(|StreamArchived { stream, head, .. }| {
-        let Some(row) = desk.streams.get(stream) else { return Some(ArchiveRefusal::Gone(stream.clone())) };
+        let Some(row) = set.streams.get(stream) else { return Some(ArchiveRefusal::Gone(stream.clone())) };
         if row.head != *head || staged(stream) {
             return Some(ArchiveRefusal::WentOn(stream.clone()));
         }
         match stream {
             StreamId::Task(task) => {
-                let ended = desk.tasks.get(task).is_some_and(|(record, _)| record.state.is_ended());
+                let ended = set.tasks.get(task).is_some_and(|(record, _)| record.state.is_ended());
                 (!ended).then_some(ArchiveRefusal::NotEnded(*task))
             }
             StreamId::Run(_) => {
@@ -103,18 +105,20 @@ fn may_go(desk: &Desk, archived: &StreamsArchived) -> Option<ArchiveRefusal> {
     })
 }
 
-/// A run of the family that a run outside of it stands on: written, or about to be.
-async fn stood_on(desk: &Desk, conn: &mut Conn<'_>, runs: &[RunId]) -> Result<Option<RunId>, LoadError> {
+/// A run of the family whose history a run outside of it shares: written, or about to be.
+async fn find_shared(
+    set: &WorkingSet,
+    conn: &mut Conn<'_>,
+    runs: &[RunId],
+) -> Result<Option<RunId>, TransactionError> {
     let own: HashSet<RunId> = runs.iter().copied().collect();
-    let staged = desk.staged.new_runs.values().filter_map(|row| row.parent.map(|(parent, _)| parent));
+    let staged = set.writes.new_runs.values().filter_map(|row| row.parent.map(|(parent, _)| parent));
     if let Some(parent) = staged.into_iter().find(|parent| own.contains(parent)) {
         return Ok(Some(parent));
     }
     let sql = format!("SELECT id, parent FROM runs WHERE {}", conn.dialect().any_blob("parent", 1));
-    let ids = runs.iter().map(|run| run.0.as_bytes().to_vec()).collect();
-    for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
-        let id = |bytes| RunId(uuid::Uuid::from_bytes(bytes));
-        let (child, parent) = (id(row.fixed(0)?), id(row.fixed(1)?));
+    for mut row in conn.rows(&sql, vec![Arg::uuids(runs.iter().map(|run| run.0))]).await? {
+        let (child, parent) = (RunId(row.uuid(0)?), RunId(row.uuid(1)?));
         if !own.contains(&child) {
             return Ok(Some(parent));
         }
@@ -122,12 +126,12 @@ async fn stood_on(desk: &Desk, conn: &mut Conn<'_>, runs: &[RunId]) -> Result<Op
     Ok(None)
 }
 
-/// One of the tasks that another waits for: its row would keep nobody back, and let nobody go.
-async fn waited_for(
-    desk: &Desk,
+/// One of the tasks that another waits for: without it, that task would never be released.
+async fn find_waited_for(
+    set: &WorkingSet,
     conn: &mut Conn<'_>,
     streams: &[StreamArchived],
-) -> Result<Option<TaskId>, LoadError> {
+) -> Result<Option<TaskId>, TransactionError> {
     let tasks: Vec<TaskId> = streams
         .iter()
         .filter_map(|archived| match archived.stream {
@@ -135,58 +139,57 @@ async fn waited_for(
             StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => None,
         })
         .collect();
-    let begun = desk
-        .staged
+    let begun = set
+        .writes
         .dependencies
         .iter()
-        .find(|((on, _), waits)| **waits == Waits::Begins && tasks.contains(on));
+        .find(|((on, _), waits)| **waits == DependencyChange::Begins && tasks.contains(on));
     if let Some(((on, _), _)) = begun {
         return Ok(Some(*on));
     }
     let any = conn.dialect().any_blob("dependency", 1);
     let sql = format!("SELECT dependency FROM task_dependencies WHERE {any} LIMIT 1");
-    let ids = tasks.iter().map(|task| task.0.as_bytes().to_vec()).collect();
-    match conn.rows(&sql, vec![Arg::Blobs(ids)]).await?.first_mut() {
-        Some(row) => Ok(Some(TaskId(uuid::Uuid::from_bytes(row.fixed(0)?)))),
-        None => Ok(None),
-    }
+    let mut found = conn.rows(&sql, vec![Arg::uuids(tasks.iter().map(|task| task.0))]).await?;
+    Ok(found.first_mut().map(|row| row.uuid(0)).transpose()?.map(TaskId))
 }
 
 /// Plans a return. The outer error is the store's, the inner one a refusal.
 pub(super) async fn plan_restore(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     restore: &Restore,
     now: Timestamp,
-) -> Result<Result<(), RestoreError>, LoadError> {
+) -> Result<Result<(), RestoreError>, TransactionError> {
     let stubs = stubs_of(conn, restore).await?;
     for RestoreStream { stream, events, .. } in &restore.streams {
         let last = events.last().map(|event| Head { seq: event.seq, hash: event.hash });
-        let stands = stubs.get(stream).map(|stub| stub.head);
-        if restore.into == Into::ItsLog && stands != Some(last.unwrap_or(Head::EMPTY)) {
+        let archived = stubs.get(stream).map(|stub| stub.head);
+        if restore.into == Into::ItsLog && archived != Some(last.unwrap_or(Head::EMPTY)) {
             return Ok(Err(RestoreError::NotArchived(stream.clone())));
         }
-        if desk.streams.contains_key(stream) {
+        if set.streams.contains_key(stream) {
             return Ok(Err(RestoreError::Here(stream.clone())));
         }
     }
-    if let Some(missing) = missing_blob(desk, &restore.names, &[]) {
+    if let Some(missing) = missing_blob(set, &restore.names, &[]) {
         return Ok(Err(RestoreError::BlobMissing(missing)));
     }
-    let mut draft = Draft::default();
-    let mut known = Facts::new();
+    let mut staged = StagedRequest::default();
+    let mut known = TaskRuns::new();
     for stream in &restore.streams {
         match &stream.stream {
             StreamId::Task(task) => {
-                let (mut record, id) = (None, begin(desk, conn, &mut draft, stream, None).await?);
+                let (mut record, id) = (None, stage_stream(set, conn, &mut staged, stream, None).await?);
                 for event in &stream.events {
-                    facts::apply(&mut known, &mut record, *task, event)?;
+                    task_runs::apply(&mut known, &mut record, *task, event)?;
                 }
                 let record: TaskRecord =
                     record.ok_or_else(|| corrupt(format!("task {task}: an archive without events")))?;
-                draft.tasks.push((record, id, Deadline::Keep));
+                staged.tasks.push((record, id, DeadlineChange::Keep));
             }
-            StreamId::Run(run) => run_stream(desk, conn, &mut draft, (*run, &known), stream).await?,
+            StreamId::Run(run) => {
+                stage_run(set, conn, &mut staged, *run, known.get(run).copied(), stream).await?;
+            }
             StreamId::Queue(_) | StreamId::System(_) => {
                 return Err(corrupt(format!("an archive of {}, which was not checked", stream.stream)).into());
             }
@@ -195,15 +198,19 @@ pub(super) async fn plan_restore(
     if restore.into == Into::ItsLog {
         let streams = restore.streams.iter().map(|stream| stream.stream.clone()).collect();
         let restored = StreamsRestored { task: restore.task, by: restore.by.clone(), streams };
-        note(desk, conn, &mut draft, SystemEvent::from(restored), now).await?;
+        let event = SystemEvent::from(restored);
+        stage_system_event(set, conn, &mut staged, SystemTopic::Archive, event, now).await?;
     }
-    desk.staged.restored.extend(restore.streams.iter().map(|stream| stream.stream.clone()));
-    desk.staged.touched.extend(&restore.names);
-    desk.accept(draft);
+    set.writes.restored.extend(restore.streams.iter().map(|stream| stream.stream.clone()));
+    set.writes.touched.extend(&restore.names);
+    set.accept(staged);
     Ok(Ok(()))
 }
 
-async fn stubs_of(conn: &mut Conn<'_>, restore: &Restore) -> Result<BTreeMap<StreamId, Stub>, LoadError> {
+async fn stubs_of(
+    conn: &mut Conn<'_>,
+    restore: &Restore,
+) -> Result<BTreeMap<StreamId, Stub>, TransactionError> {
     let dialect = conn.dialect();
     let sql = format!(
         "SELECT {STUB_COLUMNS} FROM archived_streams WHERE {} ORDER BY name{}",
@@ -213,71 +220,45 @@ async fn stubs_of(conn: &mut Conn<'_>, restore: &Restore) -> Result<BTreeMap<Str
     let names = restore.streams.iter().map(|stream| stream.stream.to_string()).collect();
     let mut stubs = BTreeMap::new();
     for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
-        let stub = stub(&mut row)?;
+        let stub = read_stub(&mut row)?;
         stubs.insert(stub.stream.clone(), stub);
     }
     Ok(stubs)
 }
 
-/// Drafts a stream with its events; gives its number.
-async fn begin(
-    desk: &mut Desk,
+/// Stages a stream with its events; answers its number.
+async fn stage_stream(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
+    staged: &mut StagedRequest,
     stream: &RestoreStream,
-    fenced: Option<(docket_schema::ids::Epoch, Fence)>,
-) -> Result<i64, LoadError> {
-    let mut row = desk.new_stream(conn).await?;
+    fenced: Option<(Epoch, Fence)>,
+) -> Result<i64, TransactionError> {
+    let mut row = set.new_stream(conn).await?;
     let id = row.id;
-    take_over(draft, &mut row, &stream.events);
+    take_over(staged, &mut row, &stream.events);
     if let Some((epoch, fence)) = fenced {
         (row.epoch, row.fence) = (epoch, fence);
     }
-    draft.streams.push((stream.stream.clone(), row));
+    staged.streams.push((stream.stream.clone(), row));
     Ok(id)
 }
 
-async fn run_stream(
-    desk: &mut Desk,
+async fn stage_run(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
-    (run, known): (RunId, &Facts),
+    staged: &mut StagedRequest,
+    run: RunId,
+    place: Option<TaskRun>,
     stream: &RestoreStream,
-) -> Result<(), LoadError> {
-    let facts = known.get(&run);
+) -> Result<(), TransactionError> {
     // A run that was imported is named by no task's stream.
-    let place = facts.map(|facts| (facts.task, facts.attempt));
-    let (task, attempt) = place
-        .or(stream.run_of.map(|of| (of.task, of.attempt)))
+    let of = place
+        .map(|place| RunOf { task: place.task, attempt: place.attempt })
+        .or(stream.run_of)
         .ok_or_else(|| corrupt(format!("an archive of run {run} that does not say of which task")))?;
-    let fenced =
-        facts.map_or((docket_schema::ids::Epoch(0), Fence::Closed), |facts| (facts.epoch, facts.fence));
-    let stream_id = begin(desk, conn, draft, stream, Some(fenced)).await?;
-    let events: Vec<NewEvent> = stream.events.iter().map(super::import::as_new).collect();
-    let parent = events.first().and_then(forked).map(|forked| (forked.parent, forked.seq));
-    let stage = "living".to_owned();
-    draft.new_runs.push(RunRow { id: run, stream_id, task, attempt, stage, parent, ended_at: None });
-    for (event, at) in events.iter().zip(stream.events.iter().map(|event| event.recorded_at)) {
-        draft.runs.extend(run_change(event, at).map(|change| (run, change)));
-    }
+    let fenced = place.map_or((Epoch(0), Fence::Closed), |place| (place.epoch, place.fence));
+    let stream_id = stage_stream(set, conn, staged, stream, Some(fenced)).await?;
+    stage_run_rows(staged, run, &stream.events, Some((stream_id, of)));
     Ok(())
-}
-
-async fn note(
-    desk: &mut Desk,
-    conn: &mut Conn<'_>,
-    draft: &mut Draft,
-    event: SystemEvent,
-    now: Timestamp,
-) -> Result<(), LoadError> {
-    let events = [event.encode(Turn(0))];
-    let target = Target { stream: &STREAM, condition: Condition::AtHead, events: &events };
-    match draft_append(desk, conn, draft, target, now).await? {
-        Ok(_) => Ok(()),
-        Err(AppendError::Store(error)) => Err(error.into()),
-        Err(refused) => {
-            let what = format!("{STREAM} takes no events: {refused}");
-            Err(LoadError::Store(StoreError::Corrupt { what }))
-        }
-    }
 }

@@ -1,124 +1,122 @@
-//! A whole batch: reads what it needs in few statements, then plans ask after ask.
+//! A batch: reads what its commands need in few statements, then decides one command after the other.
 
 use docket_schema::ids::{BlobHash, IncarnationId, StreamId, SystemTopic, TaskId};
 
-use super::{append, archive, command, depend, import, inbox, lease, running, submit};
+use super::{
+    append::plan_append,
+    archive::{self, plan_removal, plan_restore},
+    blobs::{stage_blobs, touch_stored},
+    command::plan_command,
+    depend,
+    import::plan_import,
+    inbox::plan_inbox,
+    lease::{self, plan_heartbeat, plan_lease},
+    submit::plan_submit,
+};
 use crate::store::{
-    ask::{Answered, Ask, PackedBlob},
-    conn::Conn,
-    desk::{Desk, LoadError},
+    db::{Conn, TransactionError},
+    writer::{BatchCommand, WorkingSet},
 };
 
-/// Plans all of `asks` on `desk`. An ask that is refused leaves nothing there.
-pub(in crate::store) async fn plan_batch(
-    desk: &mut Desk,
+/// Decides every command of a batch on `set`: each then has its reply, which holds once the set's rows are committed. A
+/// command that is refused leaves nothing in the set.
+pub(crate) async fn plan_batch(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    asks: &[&Ask],
-) -> Result<Vec<Answered>, LoadError> {
-    if asks.iter().any(|ask| matches!(ask, Ask::Lease { .. })) {
-        running::prepare_limits(desk, conn).await?;
+    batch: &mut [&mut BatchCommand],
+) -> Result<(), TransactionError> {
+    if batch.iter().any(|command| matches!(command, BatchCommand::Lease(_))) {
+        lease::prepare_limits(set, conn).await?;
     }
-    load(desk, conn, asks).await?;
-    let mut answers = Vec::with_capacity(asks.len());
-    for ask in asks {
-        answers.push(match ask {
-            Ask::Append(ask) => Answered::Append(append::plan_append(desk, conn, ask).await?),
-            Ask::Command(ask) => Answered::Command(Box::new(command::plan_command(desk, conn, ask).await?)),
-            Ask::Submit { tasks, by, now } => {
-                Answered::Submit(submit::plan_submit(desk, conn, tasks, by, *now).await?)
+    load(set, conn, batch).await?;
+    for command in batch {
+        match command {
+            BatchCommand::Append(request) => {
+                request.reply = Some(plan_append(set, conn, &request.command).await?);
             }
-            Ask::Lease { request, runs, lease_ms, now } => {
-                Answered::Lease(Ok(lease::plan_lease(desk, conn, request, runs, *lease_ms, *now).await?))
+            BatchCommand::Task(request) => {
+                request.reply = Some(plan_command(set, conn, &request.command).await?);
             }
-            Ask::Heartbeat { beat, lease_ms, now } => {
-                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, beat, *lease_ms, *now)?))
+            BatchCommand::Submit(request) => {
+                let submit = &request.command;
+                request.reply = Some(plan_submit(set, conn, &submit.tasks, &submit.by, submit.now).await?);
             }
-            Ask::PutBlobs { blobs, .. } => {
-                stage_blobs(desk, blobs);
-                Answered::PutBlobs(Ok(()))
+            BatchCommand::Lease(request) => {
+                request.reply = Some(Ok(plan_lease(set, conn, &request.command).await?));
             }
-            Ask::TouchBlobs { hashes, .. } => {
-                let stored: Vec<_> =
-                    hashes.iter().copied().filter(|hash| desk.blobs.contains(hash)).collect();
-                desk.staged.touched.extend(&stored);
-                Answered::TouchBlobs(Ok(stored))
+            BatchCommand::Heartbeat(request) => {
+                request.reply = Some(Ok(plan_heartbeat(set, &request.command)?));
             }
-            Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
-            Ask::Remove(ask) => Answered::Remove(archive::plan_removal(desk, conn, &ask.0, ask.1).await?),
-            Ask::Restore(ask) => Answered::Restore(archive::plan_restore(desk, conn, &ask.0, ask.1).await?),
-            Ask::TakeInbox { moves, now } => {
-                Answered::TakeInbox(Ok(inbox::plan_inbox(desk, conn, moves, *now).await?))
+            BatchCommand::PutBlobs(request) => {
+                stage_blobs(set, &request.command.blobs);
+                request.reply = Some(Ok(()));
             }
-            Ask::Secret { .. }
-            | Ask::Term(_)
-            | Ask::Rebuild(_)
-            | Ask::DropBlobs { .. }
-            | Ask::ActInbox { .. }
-            | Ask::Permit(_)
-            | Ask::CallEnded { .. }
-            | Ask::Reserve { .. }
-            | Ask::CountBatch { .. }
-            | Ask::DrainWorker { .. } => {
-                unreachable!("lone asks are not planned in a batch")
+            BatchCommand::TouchBlobs(request) => {
+                request.reply = Some(Ok(touch_stored(set, &request.command.hashes)));
             }
-        });
+            BatchCommand::Import(request) => {
+                request.reply = Some(plan_import(set, conn, &request.command).await?);
+            }
+            BatchCommand::TakeInbox(request) => {
+                let take = &request.command;
+                request.reply = Some(Ok(plan_inbox(set, conn, &take.moves, take.now).await?));
+            }
+            BatchCommand::Remove(request) => {
+                let remove = &request.command;
+                request.reply = Some(plan_removal(set, conn, &remove.archived, remove.now).await?);
+            }
+            BatchCommand::Restore(request) => {
+                let restore = &request.command;
+                request.reply = Some(plan_restore(set, conn, &restore.restore, restore.now).await?);
+            }
+        }
     }
-    let now = desk.staged.now;
-    depend::set_free(desk, conn, now).await?;
-    Ok(answers)
+    let now = set.writes.now;
+    depend::release_waiting(set, conn, now).await
 }
 
-/// Blobs of a request that succeeds are written; those stored already are touched by the same statement.
-pub(super) fn stage_blobs(desk: &mut Desk, blobs: &[PackedBlob]) {
-    for blob in blobs {
-        desk.blobs.insert(blob.hash);
-        desk.staged.blobs.entry(blob.hash).or_insert_with(|| blob.clone());
-    }
-}
-
-/// The first of `names` that is neither stored nor among `blobs`.
-pub(super) fn missing_blob(desk: &Desk, names: &[BlobHash], blobs: &[PackedBlob]) -> Option<BlobHash> {
-    names
-        .iter()
-        .copied()
-        .find(|name| !desk.blobs.contains(name) && !blobs.iter().any(|blob| blob.hash == *name))
-}
-
-async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(), LoadError> {
+async fn load(
+    set: &mut WorkingSet,
+    conn: &mut Conn<'_>,
+    batch: &[&mut BatchCommand],
+) -> Result<(), TransactionError> {
     let mut tasks: Vec<TaskId> = Vec::new();
     let mut streams: Vec<StreamId> = Vec::new();
     let mut names: Vec<BlobHash> = Vec::new();
     let mut workers: Vec<IncarnationId> = Vec::new();
-    for ask in asks {
-        match ask {
-            Ask::Append(ask) => {
-                if !desk.streams.contains_key(&ask.stream) {
-                    streams.push(ask.stream.clone());
+    for command in batch {
+        match &**command {
+            BatchCommand::Append(request) => {
+                if !set.streams.contains_key(&request.command.stream) {
+                    streams.push(request.command.stream.clone());
                 }
-                names.extend(&ask.names);
+                names.extend(&request.command.names);
             }
-            Ask::Command(ask) => {
-                tasks.push(ask.task);
-                names.extend(&ask.names);
+            BatchCommand::Task(request) => {
+                tasks.push(request.command.task);
+                names.extend(&request.command.names);
             }
-            Ask::Heartbeat { beat, .. } => {
+            BatchCommand::Heartbeat(request) => {
+                let beat = &request.command.beat;
                 tasks.extend(beat.held.iter().map(|held| held.task));
                 workers.push(beat.incarnation);
             }
-            Ask::Lease { request, runs, .. } => {
-                workers.push(request.incarnation);
-                desk.leasing.requests += 1;
-                desk.leasing.wanted += (request.max as usize).min(runs.len());
+            BatchCommand::Lease(request) => {
+                let lease = &request.command;
+                workers.push(lease.request.incarnation);
+                set.lease_reads.requests += 1;
+                set.lease_reads.wanted += (lease.request.max as usize).min(lease.runs.len());
             }
-            Ask::TouchBlobs { hashes, .. } => names.extend(hashes),
-            Ask::Import(ask) => {
-                streams.extend(ask.import.streams.iter().map(|stream| stream.stream.clone()));
+            BatchCommand::TouchBlobs(request) => names.extend(&request.command.hashes),
+            BatchCommand::Import(request) => {
+                let import = &request.command.import;
+                streams.extend(import.streams.iter().map(|stream| stream.stream.clone()));
                 streams.push(StreamId::System(SystemTopic::Imports));
-                names.extend(&ask.import.names);
+                names.extend(&import.names);
             }
-            Ask::Submit { .. } | Ask::PutBlobs { .. } | Ask::TakeInbox { .. } => {}
-            Ask::Remove(ask) => {
-                let going = ask.0.streams.iter().map(|archived| &archived.stream);
+            BatchCommand::Submit(_) | BatchCommand::PutBlobs(_) | BatchCommand::TakeInbox(_) => {}
+            BatchCommand::Remove(request) => {
+                let going = request.command.archived.streams.iter().map(|archived| &archived.stream);
                 tasks.extend(going.clone().filter_map(|stream| match stream {
                     StreamId::Task(task) => Some(*task),
                     StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => None,
@@ -126,27 +124,18 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 streams.extend(going.cloned());
                 streams.push(archive::STREAM);
             }
-            Ask::Restore(ask) => {
-                streams.extend(ask.0.streams.iter().map(|stream| stream.stream.clone()));
+            BatchCommand::Restore(request) => {
+                let restore = &request.command.restore;
+                streams.extend(restore.streams.iter().map(|stream| stream.stream.clone()));
                 streams.push(archive::STREAM);
-                names.extend(&ask.0.names);
+                names.extend(&restore.names);
             }
-            Ask::Secret { .. }
-            | Ask::Term(_)
-            | Ask::Rebuild(_)
-            | Ask::DropBlobs { .. }
-            | Ask::ActInbox { .. }
-            | Ask::Permit(_)
-            | Ask::CallEnded { .. }
-            | Ask::Reserve { .. }
-            | Ask::CountBatch { .. }
-            | Ask::DrainWorker { .. } => {}
         }
     }
-    lease::load_workers(desk, conn, &workers).await?;
+    lease::load_workers(set, conn, &workers).await?;
     names.sort_unstable();
     names.dedup();
-    desk.load_blobs(conn, names).await?;
-    desk.load_tasks(conn, &tasks).await?;
-    desk.load_streams(conn, streams).await
+    set.load_blobs(conn, names).await?;
+    set.load_tasks(conn, &tasks).await?;
+    set.load_streams(conn, streams).await
 }

@@ -5,57 +5,60 @@ use docket_schema::{
     ids::{Epoch, StreamId, TaskId, Timestamp, Turn},
     task::{
         TaskEvent, TaskEventMeta, TaskLeaseExpired, TaskLeased, TaskRecord, TaskReleased, TaskRunCrashed,
-        TaskState,
+        TaskState, TaskSubmitted,
     },
 };
 
 use super::{
-    append::{Target, draft_append},
-    batch::{missing_blob, stage_blobs},
-    delegate::draft_child,
-    depend::draft_waiting_again,
+    append::{Target, stage_append},
+    blobs::{missing_blob, stage_blobs},
+    delegate::stage_child,
+    depend::stage_waiting_again,
     submit::load_keys,
 };
 use crate::{
     decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, lost_why},
     store::{
         AppendError, Appended, CommandError, Condition, StoreError,
-        ask::AskCommand,
-        conn::Conn,
-        desk::{Deadline, Desk, Draft, LoadError, corrupt, forked},
-        row::{Fence, RunRow, StreamRow},
+        api::corrupt,
+        db::{
+            Conn, TransactionError,
+            row::{Fence, RunRow, StreamRow},
+        },
+        writer::{DeadlineChange, StagedRequest, TaskCommand, WorkingSet, forked},
     },
 };
 
-/// What a command answers.
+/// The answer of a command.
 pub(super) type Commanded = Result<(TaskRecord, Option<Appended>), CommandError>;
 
 /// Plans a command.
 pub(super) async fn plan_command(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    ask: &AskCommand,
-) -> Result<Commanded, LoadError> {
-    let Some((record, _)) = desk.tasks.get(&ask.task) else {
-        return Ok(Err(CommandError::NoTask(ask.task)));
+    command: &TaskCommand,
+) -> Result<Commanded, TransactionError> {
+    let Some((record, _)) = set.tasks.get(&command.task) else {
+        return Ok(Err(CommandError::NoTask(command.task)));
     };
-    let plan = match (ask.decide)(record) {
+    let plan = match (command.decide)(record) {
         Ok(plan) => plan,
         Err(rejection) => return Ok(Err(rejection.into())),
     };
-    let mut draft = Draft::default();
-    let done = match draft_plan(desk, conn, &mut draft, ask.task, plan, Execution::at(ask.now)).await? {
-        Ok(done) => done,
-        Err(refused) => return Ok(Err(refused)),
-    };
+    let mut staged = StagedRequest::default();
+    let done =
+        match stage_plan(set, conn, &mut staged, command.task, plan, Execution::at(command.now)).await? {
+            Ok(done) => done,
+            Err(refused) => return Ok(Err(refused)),
+        };
     if !done.1.is_some_and(|appended| appended.repeated) {
-        if let Some(missing) = missing_blob(desk, &ask.names, &ask.blobs) {
+        if let Some(missing) = missing_blob(set, &command.names, &command.blobs) {
             return Ok(Err(CommandError::Append(Box::new(AppendError::BlobMissing(missing)))));
         }
-        desk.staged.touched.extend(&ask.names);
-        stage_blobs(desk, &ask.blobs);
+        set.writes.touched.extend(&command.names);
+        stage_blobs(set, &command.blobs);
     }
-    desk.accept(draft);
+    set.accept(staged);
     Ok(Ok(done))
 }
 
@@ -63,29 +66,29 @@ pub(super) async fn plan_command(
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Execution {
     pub(super) now: Timestamp,
-    pub(super) deadline: Deadline,
+    pub(super) deadline: DeadlineChange,
 }
 
 impl Execution {
     pub(super) const fn at(now: Timestamp) -> Self {
-        Self { now, deadline: Deadline::Keep }
+        Self { now, deadline: DeadlineChange::Keep }
     }
 }
 
-/// Drafts a plan: the superseded run, the run, the one after it, the task, in this order.
-pub(super) async fn draft_plan(
-    desk: &mut Desk,
+/// Stages a plan: the superseded run, the run, the one after it, the task, in this order.
+pub(super) async fn stage_plan(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
+    staged: &mut StagedRequest,
     task: TaskId,
     plan: Plan,
     when: Execution,
-) -> Result<Commanded, LoadError> {
-    let Some((before, stream_id)) = desk.tasks.get(&task).cloned() else {
+) -> Result<Commanded, TransactionError> {
+    let Some((before, stream_id)) = set.tasks.get(&task).cloned() else {
         return Ok(Err(CommandError::NoTask(task)));
     };
     if let Some((child, submitted)) = &plan.child {
-        match draft_child(desk, conn, draft, (*child, submitted), when.now).await? {
+        match stage_child(set, conn, staged, (*child, submitted), when.now).await? {
             Ok(true) => {}
             Ok(false) => return Ok(Ok((before, None))),
             Err(taken) => return Ok(Err(CommandError::Append(Box::new(AppendError::IdTaken(taken))))),
@@ -93,43 +96,43 @@ pub(super) async fn draft_plan(
     }
     let lease = plan.run.as_ref().and_then(holder);
     if let Some(write) = &plan.superseded
-        && let Err(refused) = draft_run(desk, conn, draft, write, when.now).await?
+        && let Err(refused) = stage_run(set, conn, staged, write, when.now).await?
     {
         return Ok(Err(CommandError::Append(Box::new(refused))));
     }
     let mut appended = None;
     let mut new_runs = Vec::new();
     if let Some(write) = &plan.run {
-        match draft_run(desk, conn, draft, write, when.now).await? {
+        match stage_run(set, conn, staged, write, when.now).await? {
             Ok(done) => {
                 appended = done.appended;
                 new_runs.extend(done.new_stream.map(|id| (write, id)));
             }
-            Err(refused) => return Ok(Err(late(&before, lease, plan.task.is_empty(), refused))),
+            Err(refused) => return Ok(Err(late_write_error(&before, lease, plan.task.is_empty(), refused))),
         }
     }
     if plan.task.is_empty() {
         return Ok(Ok((before, appended)));
     }
     if let Some(write) = &plan.next {
-        match draft_run(desk, conn, draft, write, when.now).await? {
+        match stage_run(set, conn, staged, write, when.now).await? {
             Ok(done) => new_runs.extend(done.new_stream.map(|id| (write, id))),
             Err(refused) => return Ok(Err(CommandError::Append(Box::new(refused)))),
         }
     }
     let mut record = before.clone();
-    draft_task(desk, draft, &mut record, &plan.task, lease.unwrap_or_default(), when.now)?;
+    stage_task(set, staged, &mut record, &plan.task, lease.unwrap_or_default(), when.now)?;
     let waits_again = |event: &TaskEvent| matches!(event, TaskEvent::TaskRetried(retried) if retried.waits);
     if plan.task.iter().any(waits_again)
-        && let Some(unknown) = draft_waiting_again(desk, conn, draft, &mut record, when.now).await?
+        && let Some(unknown) = stage_waiting_again(set, conn, staged, &mut record, when.now).await?
     {
         return Ok(Err(CommandError::Append(Box::new(AppendError::NoDependency(unknown)))));
     }
-    if let Some(refused) = key_is_taken(desk, conn, &before, &record).await? {
+    if let Some(refused) = key_is_taken(set, conn, &before, &record).await? {
         return Ok(Err(refused.into()));
     }
-    draft.new_runs.extend(new_runs.into_iter().map(|(write, stream_id)| row_of(&record, write, stream_id)));
-    draft.tasks.push((record.clone(), stream_id, when.deadline));
+    staged.new_runs.extend(new_runs.into_iter().map(|(write, stream_id)| row_of(&record, write, stream_id)));
+    staged.tasks.push((record.clone(), stream_id, when.deadline));
     Ok(Ok((record, appended)))
 }
 
@@ -140,8 +143,8 @@ const fn holder(write: &RunWrite) -> Option<Epoch> {
     }
 }
 
-/// A write that only a repetition could have made good: the refusal says what became of the lease.
-fn late(
+/// The error of a write that only a repetition could have made good: it says how the lease was lost.
+fn late_write_error(
     record: &TaskRecord,
     lease: Option<Epoch>,
     no_transition: bool,
@@ -163,32 +166,32 @@ struct RunDone {
     new_stream: Option<i64>,
 }
 
-async fn draft_run(
-    desk: &mut Desk,
+async fn stage_run(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
+    staged: &mut StagedRequest,
     write: &RunWrite,
     now: Timestamp,
-) -> Result<Result<RunDone, AppendError>, LoadError> {
+) -> Result<Result<RunDone, AppendError>, TransactionError> {
     let stream = StreamId::Run(write.run);
     let is_fresh = matches!(write.fence, FenceAfter::Open(_)) && write.events.is_empty();
     if !is_fresh {
-        desk.load_streams(conn, [stream.clone()]).await?;
+        set.load_streams(conn, [stream.clone()]).await?;
     }
     let (appended, row, new_stream) = match write.condition {
         RunCondition::Holder(seq, epoch) => {
             let condition = Condition::Holder(seq, epoch);
             let target = Target { stream: &stream, condition, events: &write.events };
-            match draft_append(desk, conn, draft, target, now).await? {
-                Ok(appended) => (Some(appended), draft.stream(desk, &stream), None),
+            match stage_append(set, conn, staged, target, now).await? {
+                Ok(appended) => (Some(appended), staged.stream(set, &stream), None),
                 Err(refused) => return Ok(Err(refused)),
             }
         }
         RunCondition::AtHead => {
-            let (mut row, new) = match draft.stream(desk, &stream) {
+            let (mut row, new) = match staged.stream(set, &stream) {
                 Some(row) => (row, None),
                 None => {
-                    let row = desk.new_stream(conn).await?;
+                    let row = set.new_stream(conn).await?;
                     let id = row.id;
                     (row, Some(id))
                 }
@@ -196,8 +199,8 @@ async fn draft_run(
             if row.fence == Fence::Closed {
                 return Ok(Err(AppendError::Closed));
             }
-            draft.extend(&stream, &mut row, &write.events, Epoch(0), now);
-            let place = (desk.staged.events.len() + draft.events.len()) as u64;
+            staged.extend(&stream, &mut row, &write.events, Epoch(0), now);
+            let place = (set.writes.events.len() + staged.events.len()) as u64;
             let appended = (!write.events.is_empty()).then(|| Appended {
                 head: row.head,
                 position: docket_schema::ids::Position(place.saturating_sub(1)),
@@ -208,33 +211,33 @@ async fn draft_run(
     };
     if let Some(mut row) = row.filter(|_| !appended.is_some_and(|appended| appended.repeated)) {
         set_fence(&mut row, write.fence);
-        draft.streams.push((stream, row));
+        staged.streams.push((stream, row));
     }
     Ok(Ok(RunDone { appended, new_stream }))
 }
 
 /// The run that a new task begins with. Its stream must not exist: its first event is another run's
-/// continuation, and stands at nobody else's head.
-pub(super) async fn draft_first_run(
-    desk: &mut Desk,
+/// continuation, and follows no other head.
+pub(super) async fn stage_first_run(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    draft: &mut Draft,
+    staged: &mut StagedRequest,
     write: &RunWrite,
     record: &TaskRecord,
-) -> Result<Result<(), AppendError>, LoadError> {
+) -> Result<Result<(), AppendError>, TransactionError> {
     let stream = StreamId::Run(write.run);
-    // What it stands on is locked as well, so that it does not go to the archive meanwhile.
+    // Its parent is locked as well, so that it does not go to the archive meanwhile.
     let parent = write.events.first().and_then(forked).map(|forked| StreamId::Run(forked.parent));
-    desk.load_streams(conn, [stream.clone()].into_iter().chain(parent.clone())).await?;
-    if parent.is_some_and(|parent| draft.stream(desk, &parent).is_none()) {
+    set.load_streams(conn, [stream.clone()].into_iter().chain(parent.clone())).await?;
+    if parent.is_some_and(|parent| staged.stream(set, &parent).is_none()) {
         return Ok(Err(AppendError::NoStream));
     }
-    if let Some(there) = draft.stream(desk, &stream) {
+    if let Some(there) = staged.stream(set, &stream) {
         return Ok(Err(AppendError::WrongSeq { expected: docket_schema::ids::Seq(0), head: there.head }));
     }
-    match draft_run(desk, conn, draft, write, record.submitted_at).await? {
+    match stage_run(set, conn, staged, write, record.submitted_at).await? {
         Err(refused) => return Ok(Err(refused)),
-        Ok(done) => draft.new_runs.extend(done.new_stream.map(|id| row_of(record, write, id))),
+        Ok(done) => staged.new_runs.extend(done.new_stream.map(|id| row_of(record, write, id))),
     }
     Ok(Ok(()))
 }
@@ -263,10 +266,29 @@ const fn set_fence(row: &mut StreamRow, after: FenceAfter) {
     }
 }
 
+/// Stages the first event of a new task. Answers its record and the number of its stream.
+pub(super) async fn stage_submitted(
+    set: &mut WorkingSet,
+    conn: &mut Conn<'_>,
+    staged: &mut StagedRequest,
+    id: TaskId,
+    submitted: &TaskSubmitted,
+    now: Timestamp,
+) -> Result<(TaskRecord, i64), TransactionError> {
+    let stream = StreamId::Task(id);
+    let mut row = set.new_stream(conn).await?;
+    let stream_id = row.id;
+    let first = TaskEvent::from(submitted.clone()).encode(Turn(0));
+    staged.extend(&stream, &mut row, &[first], Epoch(0), now);
+    let meta = TaskEventMeta { seq: row.head.seq, hash: row.head.hash, recorded_at: row.head_at };
+    staged.streams.push((stream, row));
+    Ok((TaskRecord::submitted(id, meta, submitted.clone()), stream_id))
+}
+
 /// Appends to the task's stream and folds what was appended into `record`.
-pub(super) fn draft_task(
-    desk: &Desk,
-    draft: &mut Draft,
+pub(super) fn stage_task(
+    set: &WorkingSet,
+    staged: &mut StagedRequest,
     record: &mut TaskRecord,
     events: &[TaskEvent],
     holder: Epoch,
@@ -275,13 +297,13 @@ pub(super) fn draft_task(
     let stream = StreamId::Task(record.id);
     let id = record.id;
     let mut row =
-        draft.stream(desk, &stream).ok_or_else(|| corrupt(format!("task {id} has no stream of its own")))?;
+        staged.stream(set, &stream).ok_or_else(|| corrupt(format!("task {id} has no stream of its own")))?;
     for event in events {
-        draft.extend(&stream, &mut row, &[event.encode(Turn(0))], epoch_of(event, holder), now);
+        staged.extend(&stream, &mut row, &[event.encode(Turn(0))], epoch_of(event, holder), now);
         let meta = TaskEventMeta { seq: row.head.seq, hash: row.head.hash, recorded_at: row.head_at };
         record.apply(meta, event.clone()).map_err(|source| corrupt(format!("task {id}: {source}")))?;
     }
-    draft.streams.push((stream, row));
+    staged.streams.push((stream, row));
     Ok(())
 }
 
@@ -319,19 +341,19 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
 
 /// A task that comes back to life wants its deduplication key back, which another may hold by now.
 async fn key_is_taken(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     before: &TaskRecord,
     after: &TaskRecord,
-) -> Result<Option<Rejection>, LoadError> {
+) -> Result<Option<Rejection>, TransactionError> {
     let Some(key) =
         after.spec.dedup_key.as_ref().filter(|_| before.state.is_ended() && !after.state.is_ended())
     else {
         return Ok(None);
     };
-    load_keys(desk, conn, [key.clone()]).await?;
+    load_keys(set, conn, [key.clone()]).await?;
     let state: TaskState = before.state;
-    Ok(match desk.keys.get(key).copied().flatten() {
+    Ok(match set.keys.get(key).copied().flatten() {
         Some(holder) if holder != after.id => Some(Rejection::WrongState {
             state,
             remedy: "another task holds its deduplication key by now; cancel that one first",

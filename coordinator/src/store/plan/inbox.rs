@@ -1,4 +1,5 @@
-//! Rows of the inbox become tasks, each by itself: one that is refused keeps back no other.
+//! Rows of the inbox become tasks, each by itself: one that is refused keeps back no other. A row's removal and its task's
+//! first event are one transaction.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +8,21 @@ use docket_schema::{ids::Timestamp, task::TaskSpec};
 use super::submit::plan_submit;
 use crate::store::{
     AppendError, InboxFound, InboxMove, InboxMoved, NewTask,
-    conn::Conn,
-    desk::{Desk, LoadError},
-    inbox::lock_waiting,
+    db::{Arg, Conn, TransactionError},
+    writer::WorkingSet,
 };
 
 /// Plans taking `moves` out of the inbox.
 pub(super) async fn plan_inbox(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     moves: &[InboxMove],
     now: Timestamp,
-) -> Result<Vec<InboxMoved>, LoadError> {
+) -> Result<Vec<InboxMoved>, TransactionError> {
     let ids = moves.iter().map(|one| one.row.clone()).collect();
     let mut here: BTreeSet<String> = lock_waiting(conn, ids).await?.into_iter().collect();
-    // Another ask of this batch may have taken some already.
-    here.retain(|row| !desk.staged.inbox.contains_key(row));
+    // Another command of this batch may have taken some already.
+    here.retain(|row| !set.writes.inbox.contains_key(row));
     let mut moved = Vec::with_capacity(moves.len());
     for one in moves {
         if !here.remove(&one.row) {
@@ -31,26 +31,42 @@ pub(super) async fn plan_inbox(
         }
         let became = match &one.found {
             InboxFound::NoTask(reason) => InboxMoved::Refused(reason.clone()),
-            InboxFound::Task(task) => submit_one(desk, conn, task, &one.by, now).await?,
+            InboxFound::Task(task) => submit_one(set, conn, task, &one.by, now).await?,
         };
         let reason = match &became {
             InboxMoved::Refused(reason) => Some(reason.clone()),
             InboxMoved::Submitted(_) | InboxMoved::Duplicate(_) | InboxMoved::Elsewhere => None,
         };
-        desk.staged.inbox.insert(one.row.clone(), reason);
+        set.writes.inbox.insert(one.row.clone(), reason);
         moved.push(became);
     }
     Ok(moved)
 }
 
+/// Those of `ids` that still wait; on PostgreSQL locked until the commit, and without those that another coordinator has.
+/// On SQLite the statement that removes a row notices that it is gone.
+async fn lock_waiting(conn: &mut Conn<'_>, ids: Vec<String>) -> Result<Vec<String>, TransactionError> {
+    let dialect = conn.dialect();
+    let sql = format!(
+        "SELECT id FROM inbox WHERE {} AND refused IS NULL ORDER BY id{}",
+        dialect.any_text("id", 1),
+        dialect.lock_free_rows()
+    );
+    let mut locked = Vec::new();
+    for mut row in conn.rows(&sql, vec![Arg::Texts(ids)]).await? {
+        locked.push(row.text(0)?);
+    }
+    Ok(locked)
+}
+
 async fn submit_one(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     task: &NewTask,
     by: &str,
     now: Timestamp,
-) -> Result<InboxMoved, LoadError> {
-    let answer = plan_submit(desk, conn, std::slice::from_ref(task), by, now).await?;
+) -> Result<InboxMoved, TransactionError> {
+    let answer = plan_submit(set, conn, std::slice::from_ref(task), by, now).await?;
     Ok(match answer {
         Ok(submitted) => match submitted.first() {
             Some((holder, true)) => InboxMoved::Duplicate(*holder),

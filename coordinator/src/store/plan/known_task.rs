@@ -1,5 +1,5 @@
 //! Tasks whose ids a submit names and that exist already. Sent again with equal content, a task is the one that exists;
-//! with other content it is refused, for nobody would ever learn that it was not stored.
+//! with other content it is refused, because its sender would never learn that it was not stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -12,11 +12,12 @@ use serde_json::{Map, Value};
 
 use crate::store::{
     NewTask, TakenId,
-    conn::{Arg, Conn, Row},
-    desk::{Desk, LoadError, corrupt},
+    api::corrupt,
+    db::{Arg, Conn, Row, TransactionError},
+    writer::{EventRow, WorkingSet},
 };
 
-/// What the stub of an archived task keeps of its content.
+/// The fields of its content that the stub of an archived task keeps.
 const ARCHIVED_FIELDS: [&str; 5] = ["title", "queue", "batch", "batch_name", "dedup_key"];
 
 /// Longest title within an error, in characters.
@@ -36,7 +37,7 @@ impl KnownTask {
         Self { fields: fields_of(&task.spec, task.fork.as_ref().map(|fork| &fork.from)), is_whole: true }
     }
 
-    fn submitted(kind: &str, version: u16, payload: &str) -> Result<Self, LoadError> {
+    fn submitted(kind: &str, version: u16, payload: &str) -> Result<Self, TransactionError> {
         let first = TaskEvent::decode(kind, version, payload);
         let Ok(TaskEvent::TaskSubmitted(TaskSubmitted { spec, forked_from, .. })) = first else {
             return Err(corrupt(format!("a task's stream begins with `{kind}`")).into());
@@ -44,7 +45,7 @@ impl KnownTask {
         Ok(Self { fields: fields_of(&spec, forked_from.as_ref()), is_whole: true })
     }
 
-    fn archived(row: &mut Row) -> Result<Self, LoadError> {
+    fn archived(row: &mut Row) -> Result<Self, TransactionError> {
         let mut fields = Map::new();
         for (at, field) in [(1, "title"), (2, "queue"), (3, "batch_name"), (4, "dedup_key")] {
             if let Some(text) = row.text_or_null(at)? {
@@ -123,29 +124,28 @@ fn shortened(title: &str) -> String {
 
 /// Reads those of `tasks` whose ids are used already: within this batch, in the log or in the archive.
 pub(super) async fn load_known_tasks(
-    desk: &Desk,
+    set: &WorkingSet,
     conn: &mut Conn<'_>,
     tasks: &[NewTask],
-) -> Result<HashMap<TaskId, KnownTask>, LoadError> {
+) -> Result<HashMap<TaskId, KnownTask>, TransactionError> {
     let mut used: HashSet<TaskId> =
-        tasks.iter().map(|task| task.id).filter(|id| desk.tasks.contains_key(id)).collect();
-    if !desk.takes_on_trust {
+        tasks.iter().map(|task| task.id).filter(|id| set.tasks.contains_key(id)).collect();
+    if !set.optimistic_insert {
         let unknown = tasks.iter().map(|task| task.id).filter(|id| !used.contains(id));
-        let ids: Vec<Vec<u8>> = unknown.map(|id| id.0.as_bytes().to_vec()).collect();
+        let ids = Arg::uuids(unknown.map(|id| id.0));
         let known_id = conn.dialect().any_blob("id", 1);
         let sql = format!(
             "SELECT id FROM tasks WHERE {known_id} UNION ALL SELECT id FROM archived_streams WHERE {known_id}"
         );
-        for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
-            used.insert(TaskId(uuid::Uuid::from_bytes(row.fixed(0)?)));
+        for mut row in conn.rows(&sql, vec![ids]).await? {
+            used.insert(TaskId(row.uuid(0)?));
         }
     }
     let mut known = HashMap::with_capacity(used.len());
     for id in &used {
-        let Some((_, stream_id)) = desk.tasks.get(id) else { continue };
-        let is_first =
-            |event: &&crate::store::desk::StagedEvent| event.stream_id == *stream_id && event.seq == Seq(1);
-        if let Some(first) = desk.staged.events.iter().find(is_first) {
+        let Some((_, stream_id)) = set.tasks.get(id) else { continue };
+        let is_first = |event: &&EventRow| event.stream_id == *stream_id && event.seq == Seq(1);
+        if let Some(first) = set.writes.events.iter().find(is_first) {
             known.insert(*id, KnownTask::submitted(&first.kind, first.version, &first.payload)?);
         }
     }
@@ -160,7 +160,7 @@ async fn read_known(
     conn: &mut Conn<'_>,
     used: &HashSet<TaskId>,
     known: &mut HashMap<TaskId, KnownTask>,
-) -> Result<(), LoadError> {
+) -> Result<(), TransactionError> {
     let names: Vec<String> = used.iter().map(|id| StreamId::Task(*id).to_string()).collect();
     let id_of = |name: String| match name.parse() {
         Ok(StreamId::Task(id)) => Ok(id),

@@ -1,40 +1,45 @@
 //! Leases and heartbeats.
 
+mod choose;
+mod running;
+
 use docket_schema::{
-    ids::{Epoch, IncarnationId, RunId, StreamId, TaskId, Timestamp},
-    wire::{LeaseRequest, LostLease, LostWhy, WorkerAbout},
+    ids::{Epoch, IncarnationId, RunId, StreamId, TaskId},
+    wire::{LostLease, LostWhy, WorkerAbout},
 };
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::{
-    choose::choose,
-    command::{Execution, draft_plan},
-};
+use super::command::{Execution, stage_plan};
 use crate::{
     decide::{self, Lessee, lost_why},
     store::{
         CommandError, Granted, Heartbeat, Leased, Renewed,
-        conn::{Arg, Conn},
-        desk::{Deadline, Desk, Draft, KnownWorker, LoadError, WorkerSeen, corrupt},
+        api::corrupt,
+        db::{Arg, Conn, TransactionError},
+        writer::{
+            DeadlineChange, KnownWorker, LeaseTasks, RenewLeases, StagedRequest, WorkerSeen, WorkingSet,
+        },
     },
 };
+use choose::choose;
+pub(super) use running::prepare_limits;
 
 /// One lease of an answer, as it is kept for a repeated request.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptLease {
     task: TaskId,
     epoch: Epoch,
 }
 
 /// Plans a lease request.
 pub(super) async fn plan_lease(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
-    request: &LeaseRequest,
-    runs: &[RunId],
-    lease_ms: u64,
-    now: Timestamp,
-) -> Result<Leased, LoadError> {
+    command: &LeaseTasks,
+) -> Result<Leased, TransactionError> {
+    let LeaseTasks { request, runs, lease_ms, now } = command;
+    let (now, deadline) = (*now, now.plus_ms(*lease_ms));
     let about = WorkerAbout {
         queues: request.queues.clone(),
         engines: request.engines.clone(),
@@ -44,19 +49,19 @@ pub(super) async fn plan_lease(
     };
     let about = serde_json::to_string(&about).map_err(|e| corrupt(e.to_string()))?;
     let (name, room) = (request.name.clone(), request.room.clone());
-    desk.staged.workers.insert(request.incarnation, WorkerSeen { name, at: now, about: Some(about), room });
-    let Known { kept, drain } = known_worker(desk, request.incarnation)?;
+    set.writes.workers.insert(request.incarnation, WorkerSeen { name, at: now, about: Some(about), room });
+    let AskingWorker { kept, drain } = known_worker(set, request.incarnation)?;
     if let Some((number, kept)) = kept
         && number >= request.number
     {
-        // A lower number is a request that its worker has given up; it must not take work with it.
+        // A lower number is a request that its worker has given up; it must not lease anything.
         return if number == request.number {
-            let standing = again(desk, conn, request.incarnation, &kept).await?;
-            // Who asks again lives: as a heartbeat does, this renews. So an answer always counts from its own
-            // request, however long the lost one was waited for.
+            let standing = repeat_answer(set, conn, request.incarnation, &kept).await?;
+            // A worker that asks again is alive: like a heartbeat, this renews. So an answer always counts from its
+            // own request, however long the worker waited for the lost one.
             for granted in &standing {
-                let lease = (granted.record.epoch, now.plus_ms(lease_ms));
-                desk.staged.deadlines.insert(granted.record.id, lease);
+                let lease = (granted.record.epoch, deadline);
+                set.writes.deadlines.insert(granted.record.id, lease);
             }
             Ok(Leased { leases: standing, drain })
         } else {
@@ -67,15 +72,15 @@ pub(super) async fn plan_lease(
         return Ok(Leased { leases: Vec::new(), drain });
     }
     let wanted = (request.max as usize).min(runs.len());
-    desk.leasing.lease_ms = lease_ms;
-    let chosen = choose(desk, conn, request, wanted, now).await?;
-    desk.load_tasks(conn, &chosen).await?;
+    set.lease_reads.lease_ms = *lease_ms;
+    let chosen = choose(set, conn, request, wanted, now).await?;
+    set.load_tasks(conn, &chosen).await?;
     let lessee = Lessee { incarnation: request.incarnation, name: request.name.clone() };
-    let when = Execution { now, deadline: Deadline::Set(now.plus_ms(lease_ms)) };
+    let when = Execution { now, deadline: DeadlineChange::Set(deadline) };
     let mut fresh = runs.iter().copied();
     let mut granted = Vec::with_capacity(chosen.len());
     for task in chosen {
-        let Some((record, _)) = desk.tasks.get(&task) else { continue };
+        let Some((record, _)) = set.tasks.get(&task) else { continue };
         let candidate = match record.run {
             Some(run) => run,
             None => match fresh.next() {
@@ -84,115 +89,115 @@ pub(super) async fn plan_lease(
             },
         };
         let Ok(plan) = decide::lease(record, &lessee, candidate) else { continue };
-        let mut draft = Draft::default();
-        match draft_plan(desk, conn, &mut draft, task, plan, when).await? {
-            Ok(_) => desk.accept(draft),
+        let mut staged = StagedRequest::default();
+        match stage_plan(set, conn, &mut staged, task, plan, when).await? {
+            Ok(_) => set.accept(staged),
             Err(CommandError::Store(error)) => return Err(error.into()),
             Err(refused) => return Err(corrupt(format!("task {task} cannot be leased: {refused}")).into()),
         }
         granted.push((task, candidate));
     }
-    let kept: Vec<Kept> = granted
+    let kept: Vec<KeptLease> = granted
         .iter()
-        .filter_map(|(task, _)| desk.tasks.get(task))
-        .map(|(record, _)| Kept { task: record.id, epoch: record.epoch })
+        .filter_map(|(task, _)| set.tasks.get(task))
+        .map(|(record, _)| KeptLease { task: record.id, epoch: record.epoch })
         .collect();
     if !kept.is_empty() {
         let answer = serde_json::to_string(&kept).map_err(|e| corrupt(e.to_string()))?;
-        desk.staged.lease_answers.insert(request.incarnation, (request.number, answer));
+        set.writes.lease_answers.insert(request.incarnation, (request.number, answer));
     }
-    Ok(Leased { leases: grants(desk, conn, &granted).await?, drain })
+    Ok(Leased { leases: load_grants(set, conn, &granted).await?, drain })
 }
 
-/// What is known of a worker that asks.
-struct Known {
-    /// Number of its last request that got leases, and what it got.
-    kept: Option<(u64, Vec<Kept>)>,
-    /// Somebody wants it to take no more.
+/// A worker that asks.
+struct AskingWorker {
+    /// Number of its last request that got leases, and these leases.
+    kept: Option<(u64, Vec<KeptLease>)>,
+    /// A person wants it to take no more.
     drain: bool,
 }
 
-/// Reads what is known of the workers of a batch.
+/// Reads the workers of a batch.
 pub(super) async fn load_workers(
-    desk: &mut Desk,
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     incarnations: &[IncarnationId],
-) -> Result<(), LoadError> {
+) -> Result<(), TransactionError> {
     if incarnations.is_empty() {
         return Ok(());
     }
-    desk.leasing.workers.extend(incarnations.iter().map(|incarnation| (*incarnation, None)));
+    set.lease_reads.workers.extend(incarnations.iter().map(|incarnation| (*incarnation, None)));
     let sql = format!(
         "SELECT w.incarnation, w.draining, r.number, r.answer FROM workers w \
          LEFT JOIN lease_requests r ON r.incarnation = w.incarnation WHERE {}",
         conn.dialect().any_blob("w.incarnation", 1)
     );
-    let ids = incarnations.iter().map(|incarnation| incarnation.0.as_bytes().to_vec()).collect();
-    for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
-        let incarnation = IncarnationId(uuid::Uuid::from_bytes(row.fixed(0)?));
+    let ids = Arg::uuids(incarnations.iter().map(|incarnation| incarnation.0));
+    for mut row in conn.rows(&sql, vec![ids]).await? {
+        let incarnation = IncarnationId(row.uuid(0)?);
         let kept = row.int_or_null(2)?.map(i64::unsigned_abs).zip(row.text_or_null(3)?);
         let known = KnownWorker { drain: row.int(1)? != 0, kept };
-        desk.leasing.workers.insert(incarnation, Some(known));
+        set.lease_reads.workers.insert(incarnation, Some(known));
     }
     Ok(())
 }
 
-fn known_worker(desk: &Desk, incarnation: IncarnationId) -> Result<Known, LoadError> {
-    let stored = desk.leasing.workers.get(&incarnation).and_then(Option::as_ref);
-    let staged = desk.staged.lease_answers.get(&incarnation);
+fn known_worker(set: &WorkingSet, incarnation: IncarnationId) -> Result<AskingWorker, TransactionError> {
+    let stored = set.lease_reads.workers.get(&incarnation).and_then(Option::as_ref);
+    let staged = set.writes.lease_answers.get(&incarnation);
     let kept = staged.or(stored.and_then(|known| known.kept.as_ref()));
     let parse = |(number, text): &(u64, String)| match serde_json::from_str(text) {
         Ok(kept) => Ok((*number, kept)),
         Err(error) => Err(corrupt(format!("the lease answer of {incarnation}: {error}"))),
     };
-    Ok(Known { kept: kept.map(parse).transpose()?, drain: stored.is_some_and(|known| known.drain) })
+    Ok(AskingWorker { kept: kept.map(parse).transpose()?, drain: stored.is_some_and(|known| known.drain) })
 }
 
-/// The same answer again, as far as its leases stand.
-async fn again(
-    desk: &mut Desk,
+/// The same answer again, as far as its leases are in force.
+async fn repeat_answer(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     incarnation: IncarnationId,
-    kept: &[Kept],
-) -> Result<Vec<Granted>, LoadError> {
+    kept: &[KeptLease],
+) -> Result<Vec<Granted>, TransactionError> {
     let tasks: Vec<TaskId> = kept.iter().map(|kept| kept.task).collect();
-    desk.load_tasks(conn, &tasks).await?;
+    set.load_tasks(conn, &tasks).await?;
     let standing: Vec<(TaskId, RunId)> = kept
         .iter()
         .filter_map(|kept| {
-            let (record, _) = desk.tasks.get(&kept.task)?;
+            let (record, _) = set.tasks.get(&kept.task)?;
             let stands = lost_why(record, kept.epoch).is_none() && record.worker == Some(incarnation);
             record.run.filter(|_| stands).map(|run| (kept.task, run))
         })
         .collect();
-    grants(desk, conn, &standing).await
+    load_grants(set, conn, &standing).await
 }
 
-async fn grants(
-    desk: &mut Desk,
+async fn load_grants(
+    set: &mut WorkingSet,
     conn: &mut Conn<'_>,
     leases: &[(TaskId, RunId)],
-) -> Result<Vec<Granted>, LoadError> {
+) -> Result<Vec<Granted>, TransactionError> {
     let mut forked: Vec<RunId> =
-        desk.staged.new_runs.values().filter(|row| row.parent.is_some()).map(|row| row.id).collect();
-    let begun: Vec<Vec<u8>> = leases
+        set.writes.new_runs.values().filter(|row| row.parent.is_some()).map(|row| row.id).collect();
+    let begun: Vec<Uuid> = leases
         .iter()
-        .filter(|(_, run)| !desk.staged.new_runs.contains_key(run))
-        .map(|(_, run)| run.0.as_bytes().to_vec())
+        .filter(|(_, run)| !set.writes.new_runs.contains_key(run))
+        .map(|(_, run)| run.0)
         .collect();
     if !begun.is_empty() {
         let sql =
             format!("SELECT id FROM runs WHERE parent IS NOT NULL AND {}", conn.dialect().any_blob("id", 1));
-        for mut row in conn.rows(&sql, vec![Arg::Blobs(begun)]).await? {
-            forked.push(RunId(uuid::Uuid::from_bytes(row.fixed(0)?)));
+        for mut row in conn.rows(&sql, vec![Arg::uuids(begun)]).await? {
+            forked.push(RunId(row.uuid(0)?));
         }
     }
-    desk.load_streams(conn, leases.iter().map(|(_, run)| StreamId::Run(*run))).await?;
+    set.load_streams(conn, leases.iter().map(|(_, run)| StreamId::Run(*run))).await?;
     leases
         .iter()
         .map(|(task, run)| {
-            let (record, _) = desk.tasks.get(task).ok_or_else(|| corrupt(format!("task {task} is gone")))?;
-            let stream = desk.streams.get(&StreamId::Run(*run));
+            let (record, _) = set.tasks.get(task).ok_or_else(|| corrupt(format!("task {task} is gone")))?;
+            let stream = set.streams.get(&StreamId::Run(*run));
             let head = stream.ok_or_else(|| corrupt(format!("run {run} has no stream")))?.head;
             Ok(Granted { record: record.clone(), run: *run, head, forked: forked.contains(run) })
         })
@@ -201,19 +206,17 @@ async fn grants(
 
 /// Plans heartbeats. A deadline is no event.
 pub(super) fn plan_heartbeat(
-    desk: &mut Desk,
-    beat: &Heartbeat,
-    lease_ms: u64,
-    now: Timestamp,
-) -> Result<Renewed, LoadError> {
-    let Heartbeat { incarnation, held, room } = beat;
-    let drain = known_worker(desk, *incarnation)?.drain;
+    set: &mut WorkingSet,
+    command: &RenewLeases,
+) -> Result<Renewed, TransactionError> {
+    let RenewLeases { beat: Heartbeat { incarnation, held, room }, lease_ms, now } = command;
+    let drain = known_worker(set, *incarnation)?.drain;
     let mut renewed = Renewed { drain, ..Renewed::default() };
-    let seen = desk.staged.workers.entry(*incarnation).or_default();
-    seen.at = now;
+    let seen = set.writes.workers.entry(*incarnation).or_default();
+    seen.at = *now;
     seen.room = room.clone().or(seen.room.take());
     for held in held {
-        let why = match desk.tasks.get(&held.task) {
+        let why = match set.tasks.get(&held.task) {
             None => Some(LostWhy::Unknown),
             Some((record, _)) => lost_why(record, held.epoch)
                 .or_else(|| (record.worker != Some(*incarnation)).then_some(LostWhy::Fenced)),
@@ -222,7 +225,7 @@ pub(super) fn plan_heartbeat(
             Some(why) => renewed.lost.push(LostLease { task: held.task, why }),
             None => {
                 renewed.renewed.push(held.task);
-                desk.staged.deadlines.insert(held.task, (held.epoch, now.plus_ms(lease_ms)));
+                set.writes.deadlines.insert(held.task, (held.epoch, now.plus_ms(*lease_ms)));
             }
         }
     }

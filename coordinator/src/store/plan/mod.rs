@@ -1,19 +1,19 @@
-//! From a batch of asks to what is written and what each is answered. Shared by both databases:
-//! everything that decides is here, everything that is SQL of one of them is not.
+//! What each command means: from a batch of commands to the rows it writes and the reply of each, and the commands with a
+//! transaction of their own. Shared by both databases: all that decides is here.
 
 mod append;
 mod archive;
 mod batch;
-mod choose;
+mod blobs;
 mod command;
 mod delegate;
 mod depend;
+mod exclusive;
 mod import;
 mod inbox;
 mod known_task;
 mod lease;
-mod running;
 mod submit;
 
-pub(super) use batch::plan_batch;
-pub(super) use running::RunningTask;
+pub(crate) use batch::plan_batch;
+pub(crate) use exclusive::run_exclusive;

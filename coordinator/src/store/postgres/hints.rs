@@ -1,7 +1,7 @@
 //! Hints between coordinators of one database: that there is news, never what.
 //!
-//! A notification is empty and sent outside any transaction that writes, so no append waits for another's: what
-//! it says is in the log, and whoever hears it looks there. One that is lost costs the time until the next poll.
+//! A notification is empty and sent outside any transaction that writes, so no append waits for another's: the news
+//! is in the log, and a coordinator that hears the hint looks there. A lost hint costs the time until the next poll.
 
 use std::{
     sync::{
@@ -16,11 +16,10 @@ use sqlx::{
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
-use super::{advisory_locks::LISTENING, server_link::FailoverWatch};
+use super::server_link::FailoverWatch;
 use crate::store::{
-    StoreError,
-    conn::{Conn, Dialect, Through},
-    fault::store_error,
+    CoordinatorHints, Heard, Hint, HintListener, StoreError, StoreFuture,
+    db::{Conn, Dialect, Through, advisory_locks::LISTENING, store_error},
 };
 
 const WORK: &str = "docket_work";
@@ -32,28 +31,8 @@ const HERE: &str = "docket_here";
 /// How long a connection for listening may take to come.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// What there may be news of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Hint {
-    /// A task may be leased.
-    pub work: bool,
-    /// A lease may have been lost.
-    pub leases: bool,
-    /// A task's time may come sooner.
-    pub due: bool,
-}
-
-/// What was heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// News, perhaps one's own.
-    Hint(Hint),
-    /// A coordinator that listens, perhaps oneself.
-    Coordinator,
-}
-
 /// See the module.
-pub struct Hints {
+pub(super) struct Hints {
     readers: PgPool,
     options: PgConnectOptions,
     through: Through,
@@ -66,54 +45,14 @@ impl Hints {
     pub(super) fn new(
         readers: PgPool,
         options: PgConnectOptions,
-        (through, failover): (Through, Arc<FailoverWatch>),
+        through: Through,
+        failover: Arc<FailoverWatch>,
     ) -> Self {
         let options = options.application_name("docket hints");
         Self { readers, options, through, others: AtomicBool::new(true), failover }
     }
 
-    /// Tells the others, if there are any.
-    ///
-    /// # Errors
-    /// The database does not answer.
-    pub async fn send(&self, hint: Hint) -> Result<(), StoreError> {
-        if !self.others.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // One message, whatever it holds: a transaction of its own, also through a pooler.
-        let sql = match (hint.work, hint.leases, hint.due) {
-            (false, false, false) => return Ok(()),
-            (true, false, false) => "NOTIFY docket_work",
-            (false, true, false) => "NOTIFY docket_leases",
-            (false, false, true) => "NOTIFY docket_due",
-            (true, true, false) => "NOTIFY docket_work; NOTIFY docket_leases",
-            (true, false, true) => "NOTIFY docket_work; NOTIFY docket_due",
-            (false, true, true) => "NOTIFY docket_leases; NOTIFY docket_due",
-            (true, true, true) => "NOTIFY docket_work; NOTIFY docket_leases; NOTIFY docket_due",
-        };
-        let failed = |source| store_error(Dialect::Postgres, "telling other coordinators", source);
-        let mut conn = self.readers.acquire().await.map_err(failed)?;
-        Conn::Postgres(&mut conn, self.through).control(sql).await.map_err(failed)
-    }
-
-    /// Listens, on a connection of its own. `None` where that cannot be: a pooler has no sessions.
-    ///
-    /// # Errors
-    /// The database does not answer.
-    pub async fn listen(&self) -> Result<Option<Ears>, StoreError> {
-        match self.through {
-            Through::Pooler => Ok(None),
-            Through::Server => {
-                let began = Instant::now();
-                match self.begin().await {
-                    Ok(listener) => Ok(Some(Ears { listener, began, failover: Arc::clone(&self.failover) })),
-                    Err(source) => Err(store_error(Dialect::Postgres, "listening for hints", source)),
-                }
-            }
-        }
-    }
-
-    async fn begin(&self) -> Result<PgListener, sqlx::Error> {
+    async fn connect(&self) -> Result<PgListener, sqlx::Error> {
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
@@ -123,52 +62,86 @@ impl Hints {
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.ignore_pool_close_event(true);
-        // Whoever listens again must look again, and so must know.
+        // A listener that connects again must look for news, and so must know.
         listener.eager_reconnect(false);
         sqlx::raw_sql(AssertSqlSafe(LISTENING.hold_sql())).execute(&mut listener).await?;
         listener.listen_all([WORK, LEASES, DUE, HERE]).await?;
         sqlx::raw_sql("NOTIFY docket_here").execute(&mut listener).await?;
         Ok(listener)
     }
+}
 
-    /// Learns whether anybody else listens.
-    ///
-    /// # Errors
-    /// The database does not answer.
-    pub async fn count(&self) -> Result<bool, StoreError> {
-        let failed = |source| store_error(Dialect::Postgres, "counting coordinators", source);
-        let mut conn = self.readers.acquire().await.map_err(failed)?;
-        let rows = Conn::Postgres(&mut conn, self.through)
-            .rows(&LISTENING.count_sql(), Vec::new())
-            .await
-            .map_err(failed)?;
-        let others = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0) > 1;
-        self.others.store(others, Ordering::Relaxed);
-        Ok(others)
+impl CoordinatorHints for Hints {
+    fn send(&self, hint: Hint) -> StoreFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            if !self.others.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // One message, whatever it holds: a transaction of its own, also through a pooler.
+            let sql = match (hint.work, hint.leases, hint.due) {
+                (false, false, false) => return Ok(()),
+                (true, false, false) => "NOTIFY docket_work",
+                (false, true, false) => "NOTIFY docket_leases",
+                (false, false, true) => "NOTIFY docket_due",
+                (true, true, false) => "NOTIFY docket_work; NOTIFY docket_leases",
+                (true, false, true) => "NOTIFY docket_work; NOTIFY docket_due",
+                (false, true, true) => "NOTIFY docket_leases; NOTIFY docket_due",
+                (true, true, true) => "NOTIFY docket_work; NOTIFY docket_leases; NOTIFY docket_due",
+            };
+            let failed = |source| store_error(Dialect::Postgres, "telling other coordinators", source);
+            let mut conn = self.readers.acquire().await.map_err(failed)?;
+            Conn::Postgres(&mut conn, self.through).control(sql).await.map_err(failed)
+        })
+    }
+
+    fn listen(&self) -> StoreFuture<'_, Result<Option<Box<dyn HintListener>>, StoreError>> {
+        Box::pin(async move {
+            if self.through == Through::Pooler {
+                return Ok(None);
+            }
+            let began = Instant::now();
+            let failed = |source| store_error(Dialect::Postgres, "listening for hints", source);
+            let listener = self.connect().await.map_err(failed)?;
+            let listener: Box<dyn HintListener> =
+                Box::new(PgHintListener { listener, began, failover: Arc::clone(&self.failover) });
+            Ok(Some(listener))
+        })
+    }
+
+    fn count(&self) -> StoreFuture<'_, Result<bool, StoreError>> {
+        Box::pin(async move {
+            let failed = |source| store_error(Dialect::Postgres, "counting coordinators", source);
+            let mut conn = self.readers.acquire().await.map_err(failed)?;
+            let mut conn = Conn::Postgres(&mut conn, self.through);
+            let rows = conn.rows(&LISTENING.count_sql(), Vec::new()).await.map_err(failed)?;
+            let others = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0) > 1;
+            self.others.store(others, Ordering::Relaxed);
+            Ok(others)
+        })
     }
 }
 
-/// Somebody who listens.
-pub struct Ears {
+struct PgHintListener {
     listener: PgListener,
     /// When the connection began to be made.
     began: Instant,
     failover: Arc<FailoverWatch>,
 }
 
-impl Ears {
-    /// What is heard next; `None` when the connection is gone, or its server takes no writes any more.
-    pub async fn next(&mut self) -> Option<Heard> {
-        let heard = tokio::select! {
-            heard = self.listener.try_recv() => heard.ok().flatten()?,
-            () = self.failover.wait_outdated(self.began) => return None,
-        };
-        let hint = Hint::default();
-        Some(match heard.channel() {
-            WORK => Heard::Hint(Hint { work: true, ..hint }),
-            LEASES => Heard::Hint(Hint { leases: true, ..hint }),
-            DUE => Heard::Hint(Hint { due: true, ..hint }),
-            _ => Heard::Coordinator,
+impl HintListener for PgHintListener {
+    fn next(&mut self) -> StoreFuture<'_, Option<Heard>> {
+        Box::pin(async move {
+            let heard = tokio::select! {
+                heard = self.listener.try_recv() => heard.ok().flatten()?,
+                () = self.failover.wait_outdated(self.began) => return None,
+            };
+            let hint = Hint::default();
+            Some(match heard.channel() {
+                WORK => Heard::Hint(Hint { work: true, ..hint }),
+                LEASES => Heard::Hint(Hint { leases: true, ..hint }),
+                DUE => Heard::Hint(Hint { due: true, ..hint }),
+                _ => Heard::Coordinator,
+            })
         })
     }
 }

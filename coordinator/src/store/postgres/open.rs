@@ -11,10 +11,8 @@ use sqlx::{
 use super::{hints::Hints, server_link::ServerLink, writer::PgWriter};
 use crate::store::{
     StoreError,
-    conn::{Arg, Conn, Db, Dialect, Through},
-    desk::LoadError,
-    fault::store_error,
-    migrate::migrate,
+    api::corrupt,
+    db::{Arg, Conn, Db, Dialect, Through, TransactionError, migrate, store_error},
     sql_store::SqlStore,
 };
 
@@ -23,8 +21,8 @@ const DOING: &str = "opening";
 /// Connections for reading.
 const READERS: u32 = 8;
 
-/// Connections for writing. While one waits for its commit the next batch is made and sent on another; to
-/// each other they are as two coordinators are.
+/// Connections for writing. While one waits for its commit the next batch is made and sent on another; they
+/// treat each other like two coordinators.
 const WRITERS: usize = 2;
 
 /// All that a writer reads or changes it knows the keys of. The plan of its prepared statements is made early, when
@@ -79,19 +77,19 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
     check_server(&mut conn).await?;
     migrate(&mut conn, migrations::POSTGRES).await?;
     let offset = position_offset(&mut conn).await.map_err(|error| match error {
-        LoadError::Sql(source) => sql_error(source),
-        LoadError::Store(error) => error,
-        LoadError::LimitsUnexpected => unreachable!("no task is chosen while a database is opened"),
+        TransactionError::Sql(source) => sql_error(source),
+        TransactionError::Store(error) => error,
+        TransactionError::LimitsUnexpected => unreachable!("no task is chosen while a database is opened"),
     })?;
     let link = ServerLink::new(writing, through);
     let pool = PgPoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
     let readers = link.readers(pool, options.clone()).await.map_err(sql_error)?;
     let failover = Arc::clone(&link.failover);
     let first = PgWriter::new(link, Some(writer), offset);
-    let mut writers: Vec<PgWriter> = (1..WRITERS).map(|_| first.beside()).collect();
+    let mut writers: Vec<PgWriter> = (1..WRITERS).map(|_| first.sibling()).collect();
     writers.insert(0, first);
-    let hints = Hints::new(readers.clone(), options, (through, failover));
-    Ok(SqlStore::start(Db::Postgres { pool: readers, through }, writers)?.with_hints(hints))
+    let hints = Hints::new(readers.clone(), options, through, failover);
+    Ok(SqlStore::start(Db::Postgres { pool: readers, through }, writers)?.with_hints(Arc::new(hints)))
 }
 
 /// The URL without what is ours in it, and what that says.
@@ -144,7 +142,7 @@ async fn check_server(conn: &mut Conn<'_>) -> Result<(), StoreError> {
 /// A position is the writing transaction's id plus this offset, shifted. A database that was
 /// restored on another server, whose transaction ids are lower, gets an offset that keeps positions
 /// rising.
-async fn position_offset(conn: &mut Conn<'_>) -> Result<i64, LoadError> {
+async fn position_offset(conn: &mut Conn<'_>) -> Result<i64, TransactionError> {
     conn.control("BEGIN").await?;
     let begin = "INSERT INTO meta (key, value) VALUES ('position_offset', '0') ON CONFLICT (key) DO NOTHING";
     conn.run(begin, Vec::new()).await?;
@@ -155,8 +153,6 @@ async fn position_offset(conn: &mut Conn<'_>) -> Result<i64, LoadError> {
     let sql = "SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'position_offset'";
     let rows = conn.rows(sql, Vec::new()).await?;
     conn.control("COMMIT").await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| StoreError::Corrupt { what: "the offset of positions is gone".to_owned() })?;
+    let row = rows.first().ok_or_else(|| corrupt("the offset of positions is gone".to_owned()))?;
     Ok(row.int(0)?)
 }

@@ -15,14 +15,7 @@ use sqlx::{
 };
 use tokio::sync::Notify;
 
-use crate::store::{
-    StoreError,
-    conn::{Conn, Db, Dialect, Through},
-    fault::store_error,
-};
-
-/// Locks no row and changes nothing, and a server that takes no writes refuses it as a write.
-const WRITE_PROBE: &str = "SELECT 1 FROM meta WHERE false FOR UPDATE";
+use crate::store::db::{Conn, Through};
 
 /// A writer meets a read-only server at each of its tries; other connections are replaced no more often than this.
 const REPLACE_EVERY: Duration = Duration::from_secs(1);
@@ -86,7 +79,7 @@ impl ServerLink {
     /// A new connection to a server that takes writes.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut conn = self.options.connect().await?;
-        probe(&mut conn, self.through).await?;
+        Conn::Postgres(&mut conn, self.through).probe_write().await?;
         Ok(conn)
     }
 
@@ -103,23 +96,4 @@ impl ServerLink {
         });
         pool.connect_with(options).await
     }
-}
-
-async fn probe(conn: &mut PgConnection, through: Through) -> Result<(), sqlx::Error> {
-    Conn::Postgres(conn, through).rows_alone(WRITE_PROBE, Vec::new()).await.map(drop)
-}
-
-/// Checks that the server takes writes now.
-pub(in crate::store) async fn check_writable(db: &Db) -> Result<(), StoreError> {
-    let Db::Postgres { pool, through } = db else { return Ok(()) };
-    let probed = async {
-        let mut conn = pool.acquire().await?;
-        let probed = probe(&mut conn, *through).await;
-        if probed.is_err() {
-            // It may be within a transaction that failed.
-            drop(conn.detach());
-        }
-        probed
-    };
-    probed.await.map_err(|source| store_error(Dialect::Postgres, "checking that it takes writes", source))
 }

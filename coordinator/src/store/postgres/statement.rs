@@ -1,14 +1,13 @@
-//! What a batch writes, as statements: a round trip each, so as few as they can be. Kinds of rows that do not depend on
-//! each other stand in one, as its `WITH` queries; rows are `unnest`s of typed columns.
+//! The rows of a batch as statements: a round trip each, so as few as possible. Kinds of rows that do not depend on each
+//! other share one, as its `WITH` queries; rows are `unnest`s of typed columns.
 
 use std::fmt::Write as _;
 
 use crate::store::{
-    conn::{Arg, Row},
-    desk::Desk,
-    write::{
-        Kind::{self, Blob, Int, Payload, Text},
-        POSITION_BITS, ROWS, Write, events, streams, writes,
+    db::{Arg, Row},
+    writer::{
+        ColumnKind::{self, Blob, Int, Payload, Text},
+        POSITION_BITS, ROWS, RowWrite, WorkingSet, event_writes, row_writes, stream_writes,
     },
 };
 
@@ -25,11 +24,11 @@ pub(super) fn one_row(rows: Vec<Row>) -> Result<Row, sqlx::Error> {
 }
 
 /// All that a batch writes, in as few statements as it takes. Each answers one row: the transaction's id.
-pub(super) fn statements(desk: &mut Desk, offset: i64) -> Vec<Statement> {
-    let mut shared: Vec<Vec<Write>> = Vec::new();
-    for write in writes(desk, 0) {
+pub(super) fn statements(set: &mut WorkingSet, offset: i64) -> Vec<Statement> {
+    let mut shared: Vec<Vec<RowWrite>> = Vec::new();
+    for write in row_writes(set, 0) {
         // Behind a write that stands alone nothing goes before it.
-        match shared.iter().rposition(|writes| writes.iter().all(Write::stands_alone)) {
+        match shared.iter().rposition(|writes| writes.iter().all(RowWrite::stands_alone)) {
             Some(last) => first_that_fits(&mut shared, last + 1, write),
             None => first_that_fits(&mut shared, 0, write),
         }
@@ -37,26 +36,26 @@ pub(super) fn statements(desk: &mut Desk, offset: i64) -> Vec<Statement> {
     shared.into_iter().map(|writes| together(writes, offset, None)).collect()
 }
 
-fn first_that_fits(shared: &mut Vec<Vec<Write>>, from: usize, write: Write) {
+fn first_that_fits(shared: &mut Vec<Vec<RowWrite>>, from: usize, write: RowWrite) {
     match shared[from..].iter_mut().find(|writes| write.may_join(writes)) {
         Some(writes) => writes.push(write),
         None => shared.push(vec![write]),
     }
 }
 
-/// New tasks in one statement of its own transaction, decided upon without a look at what is stored: it writes nothing
+/// New tasks in one statement of its own transaction, decided without a read of what is stored: it writes nothing
 /// where a blob that they name is not there, and fails where an id or a key is. Answers the transaction's id, and
 /// whether it wrote. `None` = this is more than such a statement does.
-pub(super) fn submission(desk: &mut Desk, offset: i64) -> Option<Statement> {
-    let mut named: Vec<Vec<u8>> = desk.staged.touched.iter().map(|hash| hash.0.to_vec()).collect();
+pub(super) fn submission(set: &mut WorkingSet, offset: i64) -> Option<Statement> {
+    let mut named: Vec<Vec<u8>> = set.writes.touched.iter().map(|hash| hash.0.to_vec()).collect();
     named.sort_unstable();
-    let all = writes(desk, 0);
+    let all = row_writes(set, 0);
     let joins = all.iter().enumerate().all(|(at, write)| write.may_join(&all[..at]));
     joins.then(|| together(all, offset, Some(named)))
 }
 
 /// Writes that share a statement; with `named`, only if all blobs of these names are stored.
-fn together(writes: Vec<Write>, offset: i64, named: Option<Vec<Vec<u8>>>) -> Statement {
+fn together(writes: Vec<RowWrite>, offset: i64, named: Option<Vec<Vec<u8>>>) -> Statement {
     let mut args = Vec::new();
     let mut sql = String::from("WITH ");
     let guard = match named {
@@ -90,7 +89,7 @@ fn together(writes: Vec<Write>, offset: i64, named: Option<Vec<Vec<u8>>>) -> Sta
 
 /// The rows of a write, parameters counted from `first`. A single one is written out: the server does that in less than
 /// half the time that an `unnest` takes.
-fn rows(write: &Write, first: usize, offset: i64, is_single: bool) -> String {
+fn rows(write: &RowWrite, first: usize, offset: i64, is_single: bool) -> String {
     let names: Vec<String> = (0..write.columns.len()).map(|at| format!("c{at}")).collect();
     let source = if is_single {
         let cells: Vec<String> = (write.columns.iter().enumerate())
@@ -115,7 +114,7 @@ fn first_position(offset: i64) -> String {
 }
 
 /// The columns of a write's rows.
-fn columns(write: Write) -> Vec<Arg> {
+fn columns(write: RowWrite) -> Vec<Arg> {
     let width = write.columns.len();
     let mut columns: Vec<Arg> = write.columns.iter().map(|kind| empty_column(*kind)).collect();
     for (at, cell) in write.cells.into_iter().enumerate() {
@@ -125,7 +124,7 @@ fn columns(write: Write) -> Vec<Arg> {
 }
 
 /// `unnest` over parameters from `first` on.
-fn unnest(columns: &[Kind], first: usize) -> String {
+fn unnest(columns: &[ColumnKind], first: usize) -> String {
     let arrays: Vec<String> = columns
         .iter()
         .enumerate()
@@ -134,7 +133,7 @@ fn unnest(columns: &[Kind], first: usize) -> String {
     format!("unnest({})", arrays.join(", "))
 }
 
-fn empty_column(kind: Kind) -> Arg {
+fn empty_column(kind: ColumnKind) -> Arg {
     match kind {
         Int => Arg::IntColumn(Vec::new()),
         Text => Arg::TextColumn(Vec::new()),
@@ -142,7 +141,7 @@ fn empty_column(kind: Kind) -> Arg {
     }
 }
 
-const fn type_of(kind: Kind) -> &'static str {
+const fn type_of(kind: ColumnKind) -> &'static str {
     match kind {
         Int => "bigint",
         Text => "text",
@@ -151,7 +150,7 @@ const fn type_of(kind: Kind) -> &'static str {
 }
 
 /// A cell by itself.
-fn cell_of(kind: Kind, cell: Arg) -> Arg {
+fn cell_of(kind: ColumnKind, cell: Arg) -> Arg {
     match (kind, cell) {
         (Payload, Arg::Text(text)) => Arg::Blob(text.into_bytes()),
         (Int | Text | Blob | Payload, cell) => cell,
@@ -186,9 +185,9 @@ const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
 /// streams whose head, epoch and fence are still those decided upon move, and only their events are
 /// written; the rows answered are those streams and the transaction's id. `offset` and the
 /// transaction's id make the positions.
-pub(super) fn fenced_append(desk: &mut Desk, offset: i64) -> Statement {
-    let events = events(&mut desk.staged, 0);
-    let [_, heads, _] = streams(&desk.staged, desk);
+pub(super) fn fenced_append(set: &mut WorkingSet, offset: i64) -> Statement {
+    let events = event_writes(&mut set.writes, 0);
+    let [_, heads, _] = stream_writes(set);
     if events.rows() == 1 && heads.rows() == 1 {
         let cells =
             heads.cells.into_iter().zip(heads.columns).chain(events.cells.into_iter().zip(events.columns));

@@ -1,7 +1,7 @@
 //! A coordinator's writers: each has a connection, and heads it remembers, of its own.
 //!
 //! Appends of holders go as one optimistic statement over heads that this coordinator remembers:
-//! one round trip, one commit. Whatever that statement did not write, and every refusal, is decided
+//! one round trip, one commit. All that this statement did not write, and every refusal, is decided
 //! again with the rows locked; so are commands.
 
 use std::{
@@ -13,22 +13,21 @@ use docket_schema::ids::EventHash;
 use sqlx::{Connection as _, PgConnection};
 
 use super::{
-    quick::{is_quick, is_quick_submit},
+    lock_free::{is_lock_free_append, is_lock_free_submit},
     server_link::ServerLink,
     statement::{Statement, fenced_append, one_row, statements, submission},
 };
 use crate::store::{
     StoreError,
-    ask::{Answered, Ask, now_of},
-    conn::{Arg, Conn, Dialect, Through},
-    desk::{Desk, LoadError},
-    fault::{Fault, again, fault, store_error},
-    lane::Committer,
-    lone::run_lone,
-    lookout::{Lookout, News},
-    plan::plan_batch,
-    progress::{LOCK_HELD, READ_ONLY, UNREACHABLE, WriterProgress},
-    write::{POSITION_BITS, int},
+    db::{
+        Arg, Conn, DbErrorKind, Dialect, Through, TransactionError, classify_error, copy_error,
+        row::StreamRow, store_error,
+    },
+    plan::{plan_batch, run_exclusive},
+    writer::{
+        AvailabilityHints, BatchCommand, Committer, ExclusiveCommand, LOCK_HELD, LeaseCursor, POSITION_BITS,
+        READ_ONLY, UNREACHABLE, WorkingSet, WriterProgress, doing, latest_now,
+    },
 };
 
 /// How long a server that went away is waited for.
@@ -53,27 +52,38 @@ pub(super) struct PgWriter {
     conn: Option<PgConnection>,
     offset: i64,
     ids: std::ops::Range<i64>,
-    /// From where on to look for tasks, for the writer that leases.
-    lookout: Lookout,
+    /// Scan state of lease requests, for the writer that leases.
+    cursor: LeaseCursor,
     leases: bool,
     /// A choice under limits is expected in the next transaction that leases.
     expects_limits: bool,
-    news: News,
+    available: AvailabilityHints,
     progress: Arc<WriterProgress>,
     /// Heads as this coordinator last saw them; others may have moved them since.
-    heads: Desk,
-    /// A commit whose answer was lost.
-    in_doubt: Option<Doubt>,
+    heads: WorkingSet,
 }
 
-/// A commit that was asked for.
+/// The commands of one transaction with locks.
+enum Locked<'a, 'b> {
+    Batch(&'a mut [&'b mut BatchCommand]),
+    Exclusive(&'a mut ExclusiveCommand),
+}
+
+impl Locked<'_, '_> {
+    fn doing(&self) -> &'static str {
+        match self {
+            Self::Batch(batch) => doing(batch),
+            Self::Exclusive(command) => command.pending().doing(),
+        }
+    }
+}
+
+/// A commit whose answer was lost. The commands are decided, and their replies hold if it took place.
 struct Doubt {
     /// The transaction's id.
     xid: i64,
     /// Place and hash of its first event; none where it writes none.
     first: Option<(u64, EventHash)>,
-    /// What it answers if it took place.
-    answers: Vec<Answered>,
 }
 
 impl PgWriter {
@@ -85,20 +95,19 @@ impl PgWriter {
             conn,
             offset,
             ids: 0..0,
-            lookout: Lookout::default(),
+            cursor: LeaseCursor::default(),
             leases: true,
             expects_limits: false,
-            news: News::default(),
+            available: AvailabilityHints::default(),
             progress: Arc::default(),
-            heads: Desk::optimistic(Dialect::Postgres),
-            in_doubt: None,
+            heads: WorkingSet::optimistic(Dialect::Postgres),
         }
     }
 
-    /// Another writer beside this one, which leases nothing.
-    pub(super) fn beside(&self) -> Self {
+    /// Another writer of the same coordinator, which leases nothing.
+    pub(super) fn sibling(&self) -> Self {
         let new = Self::new(self.link.clone(), None, self.offset);
-        Self { leases: false, news: self.news.clone(), ..new }
+        Self { leases: false, available: self.available.clone(), ..new }
     }
 
     async fn connection(&mut self) -> Result<Conn<'_>, sqlx::Error> {
@@ -108,46 +117,42 @@ impl PgWriter {
         Ok(Conn::Postgres(self.conn.as_mut().expect("it was just made"), self.through))
     }
 
-    /// One locked transaction, repeated as long as that helps.
-    async fn attempt(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, StoreError> {
+    /// One transaction with locks, repeated as long as that helps.
+    async fn attempt(&mut self, mut work: Locked<'_, '_>) -> Result<(), StoreError> {
         let started = Instant::now();
-        let doing = asks.first().map_or("writing", |ask| ask.doing());
         let mut conflicts = 0;
+        let mut doubt = None;
         loop {
-            let error = match self.once(asks).await {
-                Ok(answers) => return Ok(answers),
-                Err(error) => error,
-            };
+            let Err(error) = self.attempt_once(&mut work, &mut doubt).await else { return Ok(()) };
             self.note_obstacle(&error);
             self.give_up().await;
             let source = match error {
-                LoadError::Store(error) => return Err(error),
-                LoadError::LimitsUnexpected => {
+                TransactionError::Store(error) => return Err(error),
+                TransactionError::LimitsUnexpected => {
                     self.expects_limits = true;
                     continue;
                 }
-                LoadError::Sql(source) => source,
+                TransactionError::Sql(source) => source,
             };
-            let found = fault(Dialect::Postgres, &source);
-            if found.is_conflict() && conflicts < CONFLICTS_MAX && started.elapsed() < LOCKED_MAX {
+            let kind = classify_error(Dialect::Postgres, &source);
+            if kind.is_conflict() && conflicts < CONFLICTS_MAX && started.elapsed() < LOCKED_MAX {
                 conflicts += 1;
-            } else if found.is_of_connection() && started.elapsed() < AWAY_MAX {
+            } else if kind.is_of_connection() && started.elapsed() < AWAY_MAX {
                 tokio::time::sleep(AWAY_PAUSE).await;
             } else {
-                self.in_doubt = None;
-                return Err(store_error(Dialect::Postgres, doing, source));
+                return Err(store_error(Dialect::Postgres, work.doing(), source));
             }
         }
     }
 
     /// Notes what kept a try from writing, where another one may help, and leaves a server that cannot help.
-    fn note_obstacle(&mut self, error: &LoadError) {
-        let LoadError::Sql(source) = error else { return };
-        let obstacle = match fault(Dialect::Postgres, source) {
-            Fault::Again => LOCK_HELD,
-            Fault::Away => UNREACHABLE,
-            Fault::ReadOnly => READ_ONLY,
-            Fault::Stale | Fault::Full | Fault::Damaged | Fault::Ours => return,
+    fn note_obstacle(&mut self, error: &TransactionError) {
+        let TransactionError::Sql(source) = error else { return };
+        let obstacle = match classify_error(Dialect::Postgres, source) {
+            DbErrorKind::Again => LOCK_HELD,
+            DbErrorKind::Away => UNREACHABLE,
+            DbErrorKind::ReadOnly => READ_ONLY,
+            DbErrorKind::Stale | DbErrorKind::Full | DbErrorKind::Damaged | DbErrorKind::Ours => return,
         };
         self.progress.note_obstacle(obstacle);
         if obstacle == READ_ONLY {
@@ -167,12 +172,12 @@ impl PgWriter {
         }
     }
 
-    /// What became of a commit whose answer was lost. The transaction's id alone does not say: a server that crashed
-    /// gives out again what it had given to transactions of which nothing had reached its log, and the one that has the
-    /// id now may be another coordinator's. So its first event is looked for. What wrote none is done once more.
-    async fn settle_doubt(&mut self) -> Result<Option<Vec<Answered>>, LoadError> {
+    /// Finds out whether a commit whose answer was lost took place. The transaction's id alone does not say: a server that
+    /// crashed gives out again what it had given to transactions of which nothing had reached its log, and the one that
+    /// has the id now may be another coordinator's. So its first event is looked for. What wrote none is done once more.
+    async fn settle_doubt(&mut self, doubt: &mut Option<Doubt>) -> Result<bool, TransactionError> {
         let since = Instant::now();
-        while let Some((xid, first)) = self.in_doubt.as_ref().map(|doubt| (doubt.xid, doubt.first)) {
+        while let Some(Doubt { xid, first }) = doubt {
             let mut conn = self.connection().await?;
             let args = vec![Arg::Text(xid.to_string())];
             // An id that was given to nobody since is asked for in vain: an id of one's own is above all that were. A
@@ -191,77 +196,82 @@ impl PgWriter {
             }
             let mut is_written = false;
             if let Some((position, hash)) = first {
-                let args = vec![int(position), Arg::Hash(hash.0)];
+                let args = vec![Arg::count(*position), Arg::Hash(hash.0)];
                 let sql = "SELECT count(*) FROM events WHERE position = $1 AND hash = $2";
                 let rows = conn.rows_alone(sql, args).await?;
                 is_written = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)? > 0;
             }
-            let doubt = self.in_doubt.take();
-            return Ok(doubt.filter(|_| is_written).map(|doubt| doubt.answers));
+            *doubt = None;
+            return Ok(is_written);
         }
-        Ok(None)
+        Ok(false)
     }
 
-    async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
-        if let Some(answers) = self.settle_doubt().await? {
-            return Ok(answers);
+    async fn attempt_once(
+        &mut self,
+        work: &mut Locked<'_, '_>,
+        doubt: &mut Option<Doubt>,
+    ) -> Result<(), TransactionError> {
+        if self.settle_doubt(doubt).await? {
+            return Ok(());
         }
         let (offset, ids, begin) = (self.offset, self.ids.clone(), self.through.begin());
         let expects_limits = self.expects_limits;
-        let mut lookout = std::mem::take(&mut self.lookout);
+        let mut cursor = std::mem::take(&mut self.cursor);
         if self.leases {
-            self.news.hear(&mut lookout);
+            self.available.take_into(&mut cursor);
         }
         let mut conn = self.connection().await?;
         conn.control(begin).await?;
-        let mut desk = Desk::new(Dialect::Postgres, ids);
-        desk.begin(now_of(asks));
-        desk.leasing.expects_limits = expects_limits;
-        desk.lookout = lookout;
-        let mut answers = match asks {
-            [ask] if ask.is_lone() => vec![run_lone(&mut conn, ask).await?],
-            _ => plan_batch(&mut desk, &mut conn, asks).await?,
-        };
-        // A transaction that fails leaves none: the next looks at the whole.
-        let lookout = std::mem::take(&mut desk.lookout);
-        if desk.staged.events.len() > EVENTS_MAX {
-            let what = format!("one transaction of {} events; send less at once", desk.staged.events.len());
+        let mut set = WorkingSet::new(Dialect::Postgres, ids);
+        let mut xid = None;
+        match work {
+            Locked::Batch(batch) => {
+                set.begin(latest_now(batch));
+                set.lease_reads.expects_limits = expects_limits;
+                set.cursor = cursor;
+                plan_batch(&mut set, &mut conn, batch).await?;
+                // A transaction that fails leaves none: the next scans all flows.
+                cursor = std::mem::take(&mut set.cursor);
+            }
+            Locked::Exclusive(command) => {
+                run_exclusive(&mut conn, command).await?;
+                // It wrote by itself. A transaction that writes nothing leaves nothing in doubt.
+                let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
+                xid = Some(one_row(rows)?.int(0)?);
+            }
+        }
+        let events = set.writes.events.len();
+        if events > EVENTS_MAX {
+            let what = format!("one transaction of {events} events; send less at once");
             return Err(StoreError::Schema { what }.into());
         }
-        let first = desk.staged.events.first().map(|event| event.hash);
-        let mut xid = None;
-        for Statement { sql, args } in statements(&mut desk, offset) {
+        let first = set.writes.events.first().map(|event| event.hash);
+        for Statement { sql, args } in statements(&mut set, offset) {
             xid = Some(one_row(conn.rows(&sql, args).await?)?.int(0)?);
         }
-        // One that stands alone wrote by itself. A transaction that writes nothing leaves nothing in doubt.
-        if let [ask] = asks
-            && ask.is_lone()
-        {
-            let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
-            xid = Some(one_row(rows)?.int(0)?);
-        }
-        self.ids = desk.ids_left();
-        if desk.leasing.requests > 0 {
-            self.expects_limits = desk.leasing.meets_limits;
+        self.ids = set.ids_left();
+        if set.lease_reads.requests > 0 {
+            self.expects_limits = set.lease_reads.meets_limits;
         }
         if let Some(xid) = xid {
-            for answer in &mut answers {
-                answer.place(self.first_position(xid));
+            let base = self.first_position(xid);
+            if let Locked::Batch(batch) = work {
+                batch.iter_mut().for_each(|command| command.place(base));
             }
-            let first = first.map(|hash| (self.first_position(xid), hash));
-            self.in_doubt = Some(Doubt { xid, first, answers });
-            self.connection().await?.control("COMMIT").await?;
-            answers = self.in_doubt.take().map(|doubt| doubt.answers).unwrap_or_default();
-            self.heads.note(&mut desk);
-        } else {
-            self.connection().await?.control("COMMIT").await?;
+            *doubt = Some(Doubt { xid, first: first.map(|hash| (base, hash)) });
+        }
+        self.connection().await?.control("COMMIT").await?;
+        *doubt = None;
+        if xid.is_some() {
+            self.heads.remember_heads(&mut set);
         }
         if self.leases {
-            self.lookout = lookout;
+            self.cursor = cursor;
         } else {
-            self.news.tell(lookout);
+            self.available.publish(cursor);
         }
-        Ok(answers)
+        Ok(())
     }
 
     /// The first position of a transaction.
@@ -269,91 +279,80 @@ impl PgWriter {
         ((xid + self.offset) << POSITION_BITS).unsigned_abs()
     }
 
-    /// Submits in one statement, which is its own transaction. `None` = to be decided again, with locks: something of it
-    /// is there already, or a blob is not.
-    async fn submits(&mut self, asks: &[&Ask]) -> Result<Option<Vec<Answered>>, LoadError> {
-        let mut desk = Desk::on_trust(Dialect::Postgres, self.ids.clone());
-        desk.begin(now_of(asks));
-        desk.lookout = std::mem::take(&mut self.lookout);
+    /// Submits in one statement, which is its own transaction. `false` = to be decided again, with locks: something of it
+    /// exists already, or a blob does not.
+    async fn submit_optimistically(
+        &mut self,
+        batch: &mut [&mut BatchCommand],
+    ) -> Result<bool, TransactionError> {
+        let mut set = WorkingSet::for_optimistic_insert(Dialect::Postgres, self.ids.clone());
+        set.begin(latest_now(batch));
+        set.cursor = std::mem::take(&mut self.cursor);
         let (offset, through) = (self.offset, self.through);
         let mut conn = self.connection().await?;
         if through == Through::Pooler {
             conn.control(through.begin()).await?;
         }
-        let mut answers = plan_batch(&mut desk, &mut conn, asks).await?;
-        // Also where it does not come to be: what was noted only says to look from further before.
-        let lookout = std::mem::take(&mut desk.lookout);
-        let ids = desk.ids_left();
-        let fits = desk.staged.events.len() <= EVENTS_MAX;
-        let Some(Statement { sql, args }) = submission(&mut desk, offset).filter(|_| fits) else {
-            self.lookout = lookout;
+        plan_batch(&mut set, &mut conn, batch).await?;
+        // Also where nothing is written: the cursor then only says to scan from further before.
+        let cursor = std::mem::take(&mut set.cursor);
+        let ids = set.ids_left();
+        let fits = set.writes.events.len() <= EVENTS_MAX;
+        let Some(Statement { sql, args }) = submission(&mut set, offset).filter(|_| fits) else {
+            self.cursor = cursor;
             self.give_up().await;
-            return Ok(None);
+            return Ok(false);
         };
         let answered = conn.rows(&sql, args).await;
-        self.lookout = lookout;
+        self.cursor = cursor;
         let row = one_row(answered?)?;
         let (xid, wrote) = (row.int(0)?, row.int(1)? != 0);
         if through == Through::Pooler {
             self.connection().await?.control("COMMIT").await?;
         }
         self.ids = ids;
-        if !wrote {
-            return Ok(None);
+        if wrote {
+            let base = self.first_position(xid);
+            batch.iter_mut().for_each(|command| command.place(base));
         }
-        for answer in &mut answers {
-            answer.place(self.first_position(xid));
-        }
-        Ok(Some(answers))
+        Ok(wrote)
     }
 
-    /// What of `asks` could be written without locks: all of them or none.
-    async fn quick_submits(&mut self, asks: &[&Ask]) -> Option<Vec<Answered>> {
-        match self.submits(asks).await {
-            Ok(answers) => answers,
-            // Whatever it was, the locked way meets it again and says what it is. Tasks that are there after all are
-            // known there by their ids.
-            Err(error) => {
-                self.note_obstacle(&error);
-                self.give_up().await;
-                None
-            }
-        }
-    }
-
-    /// Tries appends without locks. `None` = to be decided again, with locks.
-    async fn optimistic(&mut self, asks: &[&Ask]) -> Result<Vec<Option<Answered>>, LoadError> {
+    /// Tries appends without locks. Afterwards those are decided that were written.
+    async fn append_optimistically(
+        &mut self,
+        batch: &mut [&mut BatchCommand],
+    ) -> Result<(), TransactionError> {
         if self.through == Through::Server {
-            return self.unlocked(asks).await;
+            return self.append_unlocked(batch).await;
         }
         let begin = self.through.begin();
         self.connection().await?.control(begin).await?;
-        let answers = self.unlocked(asks).await?;
+        self.append_unlocked(batch).await?;
         let ended = self.connection().await?.control("COMMIT").await;
         if ended.is_err() {
             // They say that the appends took place.
             self.heads.clear();
         }
-        ended?;
-        Ok(answers)
+        Ok(ended?)
     }
 
-    async fn unlocked(&mut self, asks: &[&Ask]) -> Result<Vec<Option<Answered>>, LoadError> {
-        let undecided = || asks.iter().map(|_| None).collect::<Vec<Option<Answered>>>();
-        self.heads.begin(now_of(asks));
-        let mut heads = std::mem::replace(&mut self.heads, Desk::optimistic(Dialect::Postgres));
+    async fn append_unlocked(&mut self, batch: &mut [&mut BatchCommand]) -> Result<(), TransactionError> {
+        self.heads.begin(latest_now(batch));
+        let mut heads = std::mem::replace(&mut self.heads, WorkingSet::optimistic(Dialect::Postgres));
         let offset = self.offset;
         let mut conn = self.connection().await?;
-        let answers = plan_batch(&mut heads, &mut conn, asks).await?;
-        let staged = &heads.staged;
+        plan_batch(&mut heads, &mut conn, batch).await?;
+        let writes = &heads.writes;
         // A run's row that changes, or a stream that begins, is more than this statement writes.
-        if staged.events.is_empty()
-            || !staged.runs.is_empty()
-            || !staged.queues.is_empty()
-            || !staged.budgets.is_empty()
-            || staged.streams.values().any(Option::is_none)
+        if writes.events.is_empty()
+            || !writes.runs.is_empty()
+            || !writes.queues.is_empty()
+            || !writes.budgets.is_empty()
+            || writes.streams.values().any(Option::is_none)
         {
-            return Ok(undecided());
+            batch.iter_mut().for_each(|command| command.pending_mut().undecide());
+            return Ok(());
         }
         let statement = fenced_append(&mut heads, offset);
         let rows = conn.rows(&statement.sql, statement.args).await?;
@@ -363,47 +362,25 @@ impl PgWriter {
             base = self.first_position(row.int(0)?);
             moved.push(row.int(1)?);
         }
-        let stayed = heads
-            .staged
-            .streams
-            .keys()
-            .filter(|id| heads.streams.get(id).is_none_or(|row| !moved.contains(&row.id)));
-        for id in stayed.cloned().collect::<Vec<_>>() {
-            heads.streams.remove(&id);
-        }
-        self.heads = heads;
-        Ok(asks
-            .iter()
-            .zip(answers)
-            .map(|(ask, mut answer)| {
-                let done = matches!(&answer, Answered::Append(Ok(appended)) if !appended.repeated);
-                let stream = ask.appends_to().and_then(|stream| self.heads.streams.get(stream));
-                stream.filter(|row| done && moved.contains(&row.id)).map(|_| {
-                    answer.place(base);
-                    answer
-                })
-            })
-            .collect())
-    }
-
-    /// What of `asks` could be written without locks.
-    async fn quick(&mut self, asks: &[&Ask]) -> Vec<Option<Answered>> {
-        match self.optimistic(asks).await {
-            Ok(answers) => answers,
-            // Whatever it was, the locked way meets it again and says what it is.
-            Err(error) => {
-                self.note_obstacle(&error);
-                self.give_up().await;
-                asks.iter().map(|_| None).collect()
+        let has_moved = |row: &StreamRow| moved.contains(&row.id);
+        for id in heads.writes.streams.keys() {
+            if !heads.streams.get(id).is_some_and(has_moved) {
+                heads.streams.remove(id);
             }
         }
+        for command in batch {
+            if is_written(command, &heads) {
+                command.place(base);
+            } else {
+                command.pending_mut().undecide();
+            }
+        }
+        self.heads = heads;
+        Ok(())
     }
 
-    async fn locked(&mut self, asks: &[&Ask]) -> Vec<Answered> {
-        let error = match self.attempt(asks).await {
-            Ok(answers) => return answers,
-            Err(error) => error,
-        };
+    async fn commit_locked(&mut self, batch: &mut [&mut BatchCommand]) {
+        let Err(error) = self.attempt(Locked::Batch(batch)).await else { return };
         let one_may_be_at_fault = match error {
             StoreError::Fault { .. }
             | StoreError::Corrupt { .. }
@@ -414,18 +391,32 @@ impl PgWriter {
                 false
             }
         };
-        if asks.len() == 1 || !one_may_be_at_fault {
-            return asks.iter().map(|ask| ask.failed(again(&error))).collect();
+        if batch.len() == 1 || !one_may_be_at_fault {
+            batch.iter_mut().for_each(|command| command.pending_mut().fail(copy_error(&error)));
+            return;
         }
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            answers.push(match self.attempt(&[*ask]).await {
-                Ok(mut one) => one.pop().expect("one ask, one answer"),
-                Err(error) => ask.failed(error),
-            });
+        for command in batch {
+            let attempted = self.attempt(Locked::Batch(&mut [&mut **command])).await;
+            if let Err(error) = attempted {
+                command.pending_mut().fail(error);
+            }
         }
-        answers
     }
+
+    /// After a try without locks that failed. Whatever it was, the way with locks meets it again and says what it is;
+    /// tasks that exist after all are known there by their ids.
+    async fn give_up_optimism(&mut self, error: &TransactionError, batch: &mut [&mut BatchCommand]) {
+        batch.iter_mut().for_each(|command| command.pending_mut().undecide());
+        self.note_obstacle(error);
+        self.give_up().await;
+    }
+}
+
+/// Whether an append was written without locks. `heads` has the streams that moved.
+fn is_written(command: &BatchCommand, heads: &WorkingSet) -> bool {
+    let BatchCommand::Append(request) = command else { return false };
+    let is_new = request.reply.as_ref().is_some_and(|reply| matches!(reply, Ok(done) if !done.repeated));
+    is_new && heads.streams.contains_key(&request.command.stream)
 }
 
 impl Committer for PgWriter {
@@ -435,56 +426,34 @@ impl Committer for PgWriter {
         self.progress = progress;
     }
 
-    async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
-        let mut answers: Vec<Option<Answered>> = asks.iter().map(|_| None).collect();
-        let (at, quick): (Vec<usize>, Vec<&Ask>) =
-            asks.iter().copied().enumerate().filter(|(_, ask)| is_quick(ask)).unzip();
-        if !quick.is_empty() {
-            for (at, answer) in at.into_iter().zip(self.quick(&quick).await) {
-                answers[at] = answer;
-            }
-        }
-        let (at, submits): (Vec<usize>, Vec<&Ask>) =
-            asks.iter().copied().enumerate().filter(|(_, ask)| is_quick_submit(ask)).unzip();
-        if !submits.is_empty()
-            && let Some(done) = self.quick_submits(&submits).await
+    async fn commit_batch(&mut self, batch: &mut [BatchCommand]) {
+        let mut appends: Vec<_> = batch.iter_mut().filter(|command| is_lock_free_append(command)).collect();
+        if !appends.is_empty()
+            && let Err(error) = self.append_optimistically(&mut appends).await
         {
-            for (at, answer) in at.into_iter().zip(done) {
-                answers[at] = Some(answer);
+            self.give_up_optimism(&error, &mut appends).await;
+        }
+        let mut submits: Vec<_> = batch.iter_mut().filter(|command| is_lock_free_submit(command)).collect();
+        if !submits.is_empty() {
+            match self.submit_optimistically(&mut submits).await {
+                Ok(true) => {}
+                Ok(false) => submits.iter_mut().for_each(|command| command.pending_mut().undecide()),
+                Err(error) => self.give_up_optimism(&error, &mut submits).await,
             }
         }
-        let left: Vec<&Ask> = asks
-            .iter()
-            .copied()
-            .zip(&answers)
-            .filter(|(_, answer)| answer.is_none())
-            .map(|(ask, _)| ask)
-            .collect();
-        let mut locked = if left.is_empty() { Vec::new() } else { self.locked(&left).await }.into_iter();
-        answers
-            .into_iter()
-            .map(|answer| answer.or_else(|| locked.next()).expect("what was left has been answered"))
-            .collect()
+        let mut left: Vec<_> = batch.iter_mut().filter(|command| !command.pending().is_decided()).collect();
+        if !left.is_empty() {
+            self.commit_locked(&mut left).await;
+        }
     }
 
-    async fn lone(&mut self, ask: &Ask) -> Answered {
-        let answer = match self.attempt(&[ask]).await {
-            Ok(mut one) => one.pop().expect("one ask, one answer"),
-            Err(error) => ask.failed(error),
-        };
-        // A term moves no head; what a call asks for changes nothing that is remembered, and comes often.
-        let moves_none = matches!(
-            ask,
-            Ask::Term(_)
-                | Ask::Permit(_)
-                | Ask::CallEnded { .. }
-                | Ask::Reserve { .. }
-                | Ask::CountBatch { .. }
-        );
-        if !moves_none {
+    async fn commit_exclusive(&mut self, command: &mut ExclusiveCommand) {
+        if let Err(error) = self.attempt(Locked::Exclusive(command)).await {
+            command.pending_mut().fail(error);
+        }
+        if command.changes_projections() {
             self.heads.clear();
         }
-        answer
     }
 
     async fn close(self) {

@@ -24,7 +24,7 @@ use rusqlite::{
     backup::{Backup, StepResult},
 };
 
-use super::{BUSY_MS, CACHE};
+use crate::store::db::{BUSY_MS, CACHE};
 
 /// Pages copied in one step: 1 MiB, after which the caller hears of it.
 const STEP_PAGES: i32 = 256;

@@ -23,6 +23,8 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
+use crate::store::db::sqlite_driver;
+
 /// Frames (pages) that are not copied yet from which on a copy is worth its two syncs: 8 MiB.
 const COPY_FRAMES: i64 = 2000;
 
@@ -80,7 +82,7 @@ impl Checkpointer {
         if how == Checkpoints::Never {
             return Ok(Self { shared, thread: None });
         }
-        let conn = open(path).map_err(super::direct::failed)?;
+        let conn = open(path).map_err(sqlite_driver::to_sqlx)?;
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("docket-checkpoint".to_owned())

@@ -1,22 +1,15 @@
-//! Opening the file: pragmas, schema, the writer's own connection, the readers' pool.
+//! Opens the file: pragmas, schema, the writer's connection.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use docket_schema::migrations;
 use rusqlite::OpenFlags;
-use sqlx::{
-    ConnectOptions as _, Connection as _, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
-};
+use tokio::runtime::Handle;
 
-use super::{
-    BUSY_MS, CACHE, Checkpoints, checkpoint::Checkpointer, direct, private, scan::Scans, writer::SqliteWriter,
-};
+use super::{Checkpoints, checkpoint::Checkpointer, private, writer::SqliteWriter};
 use crate::store::{
     StoreError,
-    conn::{Conn, Db, Dialect},
-    fault::store_error,
-    migrate::migrate,
+    db::{BUSY_MS, CACHE, Conn, Db, Dialect, SqliteReaders, migrate, sqlite_driver, store_error},
     sql_store::SqlStore,
 };
 
@@ -28,9 +21,6 @@ const JOURNAL_BYTES: &str = "67108864";
 
 /// SQLite's own limit.
 const PAGES_MAX: u32 = 4_294_967_294;
-
-/// Connections for reading. Reads are short; the machine's cores are shared with the writer.
-const READERS: u32 = 4;
 
 /// Prepared statements kept by the writer: more than it has.
 const STATEMENTS: usize = 64;
@@ -60,43 +50,24 @@ pub async fn open_with(path: &Path, checkpoints: Checkpoints) -> Result<SqlStore
     open_as(path, PAGES_MAX, checkpoints).await
 }
 
-/// Of all connections but the writer's own.
-fn options(path: &Path, pages: u32) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(Duration::from_millis(BUSY_MS))
-        .foreign_keys(true)
-        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-        .pragma("journal_size_limit", JOURNAL_BYTES)
-        .pragma("max_page_count", pages.to_string())
-        .pragma("cache_size", CACHE)
-        .disable_statement_logging()
-}
-
 async fn open_as(path: &Path, pages: u32, checkpoints: Checkpoints) -> Result<SqlStore, StoreError> {
     private::for_its_owner_only(path);
-    let options = options(path, pages);
-    let mut first = SqliteConnection::connect_with(&options).await.map_err(unopened)?;
-    migrate(&mut Conn::Sqlite(&mut first), migrations::SQLITE).await?;
-    let readers = SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .connect_with(options.pragma("query_only", "ON"))
-        .await
-        .map_err(unopened)?;
-    let own = own(path, pages).map_err(|e| unopened(direct::failed(e)))?;
+    let (file, runtime) = (path.to_owned(), Handle::current());
+    // A migration of a large file takes long.
+    let migrated = tokio::task::spawn_blocking(move || {
+        let mut conn = connect(&file, pages).map_err(|e| unopened(sqlite_driver::to_sqlx(e)))?;
+        runtime.block_on(migrate(&mut Conn::Sqlite(&mut conn), migrations::SQLITE))?;
+        Ok::<_, StoreError>(conn)
+    });
+    let conn = migrated.await.expect("opening a file does not panic")?;
     let checkpointer = Checkpointer::start(path, checkpoints).map_err(unopened)?;
-    let committer = SqliteWriter::new(own, checkpointer).await?;
-    // Not before the others are there: the last to go ends the write-ahead log.
-    drop(first.close().await);
-    let scans = Arc::new(Scans::of(path.to_owned()));
-    SqlStore::start(Db::Sqlite { pool: readers, scans }, vec![committer])
+    let writer = SqliteWriter::new(conn, checkpointer).await?;
+    let readers = Arc::new(SqliteReaders::new(path.to_owned()));
+    SqlStore::start(Db::Sqlite(readers), vec![writer])
 }
 
-/// What is asked at an opening is always the same: where SQLite finds fault with it, the file is to blame. A schema whose
-/// text was altered is told so, and by no other code.
+/// The error of an opening. Its statements are always the same: if SQLite rejects one, the file is to blame. That is the
+/// only sign of a schema whose text was altered.
 pub(super) fn unopened(source: sqlx::Error) -> StoreError {
     match store_error(Dialect::Sqlite, "opening", source) {
         StoreError::Fault { backend, doing, source } => StoreError::Damaged { backend, doing, source },
@@ -104,11 +75,11 @@ pub(super) fn unopened(source: sqlx::Error) -> StoreError {
     }
 }
 
-/// The writer's own connection, set as the others are.
-fn own(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
+/// The writer's connection. Readers have theirs set in `sqlite_readers.rs`.
+fn connect(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
     let conn = rusqlite::Connection::open_with_flags(
         path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     conn.busy_timeout(Duration::from_millis(BUSY_MS))?;
     conn.execute_batch(&format!(
@@ -124,9 +95,9 @@ fn own(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
 mod tests {
     use super::*;
 
-    /// What is acknowledged is on the disk: whatever the file, or its journal, was opened with before.
-    #[tokio::test]
-    async fn the_writer_and_the_readers_sync_every_commit() {
+    /// What is acknowledged is on the disk, whatever settings the file was opened with before.
+    #[test]
+    fn writer_syncs_every_commit() {
         const FULL: i64 = 2;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("docket.db");
@@ -135,14 +106,10 @@ mod tests {
                 conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; CREATE TABLE t (i)")
             })
             .expect("makes");
-        let conn = own(&path, PAGES_MAX).expect("opens");
+        let conn = connect(&path, PAGES_MAX).expect("opens");
         let read = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         assert_eq!((read("synchronous"), read("foreign_keys")), (Ok(FULL), Ok(1)));
         let mode = conn.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0));
         assert_eq!(mode.as_deref(), Ok("wal"));
-        let pool = sqlx::SqlitePool::connect_with(options(&path, PAGES_MAX)).await.expect("opens");
-        let of_pool: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&pool).await.expect("reads");
-        assert_eq!(of_pool, FULL);
-        pool.close().await;
     }
 }

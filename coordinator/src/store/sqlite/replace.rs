@@ -19,7 +19,7 @@ use std::{
 use docket_schema::{ids::BlobHash, migrations};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::BUSY_MS;
+use crate::store::db::BUSY_MS;
 
 /// What SQLite writes beside a database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];

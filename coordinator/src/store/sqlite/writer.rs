@@ -1,4 +1,4 @@
-//! The one writer of a SQLite file. Its desk outlives a batch, so an append reads nothing; the
+//! The one writer of a SQLite file. Its working set outlives a batch, so an append reads nothing; the
 //! statements still carry the fence, so that a second process on the same file is noticed and not
 //! overwritten. It has a thread to itself, which its statements may block.
 
@@ -9,18 +9,17 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{checkpoint::Checkpointer, direct, open::unopened};
+use super::{checkpoint::Checkpointer, open::unopened};
 use crate::store::{
     StoreError,
-    ask::{Answered, Ask, now_of},
-    conn::{Conn, Dialect},
-    desk::{Desk, LoadError},
-    fault::{Fault, again, fault, store_error},
-    lane::Committer,
-    lone::run_lone,
-    plan::plan_batch,
-    progress::{LOCK_HELD, WriterProgress},
-    write::{named_blobs_are_there, writes},
+    db::{
+        Conn, DbErrorKind, Dialect, TransactionError, classify_error, copy_error, sqlite_driver, store_error,
+    },
+    plan::{plan_batch, run_exclusive},
+    writer::{
+        BatchCommand, Committer, ExclusiveCommand, LOCK_HELD, WorkingSet, WriterProgress, doing, latest_now,
+        named_blobs_check, row_writes,
+    },
 };
 
 /// How long others may hold the file before a write gives up.
@@ -34,7 +33,7 @@ const STALE_MAX: u32 = 3;
 
 pub(super) struct SqliteWriter {
     conn: Connection,
-    desk: Desk,
+    set: WorkingSet,
     next_position: u64,
     checkpointer: Checkpointer,
     progress: Arc<WriterProgress>,
@@ -42,89 +41,99 @@ pub(super) struct SqliteWriter {
 
 impl SqliteWriter {
     pub(super) async fn new(conn: Connection, checkpointer: Checkpointer) -> Result<Self, StoreError> {
-        let desk = Desk::new(Dialect::Sqlite, 0..0);
-        let mut writer = Self { conn, desk, next_position: 1, checkpointer, progress: Arc::default() };
-        writer.forget().await.map_err(unopened)?;
+        let set = WorkingSet::new(Dialect::Sqlite, 0..0);
+        let mut writer = Self { conn, set, next_position: 1, checkpointer, progress: Arc::default() };
+        writer.reload().await.map_err(unopened)?;
         Ok(writer)
     }
 
-    /// Forgets what was read, and reads where to go on.
-    async fn forget(&mut self) -> Result<(), sqlx::Error> {
+    fn conn(&mut self) -> Conn<'_> {
+        Conn::Sqlite(&mut self.conn)
+    }
+
+    /// Forgets what was read, and reads where to continue.
+    async fn reload(&mut self) -> Result<(), sqlx::Error> {
         let sql = "SELECT coalesce((SELECT max(position) FROM events), 0), coalesce((SELECT max(id) FROM streams), 0)";
-        let rows = Conn::Direct(&mut self.conn).rows(sql, Vec::new()).await?;
+        let rows = self.conn().rows(sql, Vec::new()).await?;
         let cell = |at| rows.first().and_then(|row| row.int(at).ok()).unwrap_or(0);
         self.next_position = cell(0).unsigned_abs() + 1;
-        self.desk = Desk::new(Dialect::Sqlite, cell(1) + 1..i64::MAX);
+        self.set = WorkingSet::new(Dialect::Sqlite, cell(1) + 1..i64::MAX);
         Ok(())
     }
 
     /// One transaction for all, decided again as long as that helps.
-    async fn attempt(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, StoreError> {
+    async fn attempt(&mut self, batch: &mut [&mut BatchCommand]) -> Result<(), StoreError> {
         let started = Instant::now();
-        let doing = asks.first().map_or("writing", |ask| ask.doing());
         let mut stale = 0;
         loop {
-            let source = match self.once(asks).await {
-                Ok(answers) => return Ok(answers),
-                Err(LoadError::Store(error)) => {
-                    self.desk.clear();
+            let source = match self.attempt_once(batch).await {
+                Ok(()) => return Ok(()),
+                Err(TransactionError::Store(error)) => {
+                    self.set.clear();
                     return Err(error);
                 }
-                Err(LoadError::LimitsUnexpected) => unreachable!("only PostgreSQL has a lock for limits"),
-                Err(LoadError::Sql(source)) => source,
+                Err(TransactionError::LimitsUnexpected) => {
+                    unreachable!("only PostgreSQL has a lock for limits")
+                }
+                Err(TransactionError::Sql(source)) => source,
             };
             // Not every error ends a transaction by itself.
-            let _ = Conn::Direct(&mut self.conn).run("ROLLBACK", Vec::new()).await;
-            self.desk.clear();
-            let fault = fault(Dialect::Sqlite, &source);
-            let hopeless = match fault {
-                Fault::Again => {
+            let _ = self.conn().run("ROLLBACK", Vec::new()).await;
+            self.set.clear();
+            let is_hopeless = match classify_error(Dialect::Sqlite, &source) {
+                DbErrorKind::Again => {
                     self.progress.note_obstacle(LOCK_HELD);
                     std::thread::sleep(BUSY_PAUSE);
                     started.elapsed() > BUSY_MAX
                 }
-                Fault::Stale => {
+                DbErrorKind::Stale => {
                     stale += 1;
                     stale > STALE_MAX
                 }
-                Fault::Away | Fault::ReadOnly | Fault::Full | Fault::Damaged | Fault::Ours => true,
+                DbErrorKind::Away
+                | DbErrorKind::ReadOnly
+                | DbErrorKind::Full
+                | DbErrorKind::Damaged
+                | DbErrorKind::Ours => true,
             };
-            if hopeless
-                || self
-                    .forget()
-                    .await
-                    .is_err_and(|e| crate::store::fault::fault(Dialect::Sqlite, &e) != Fault::Again)
-            {
-                return Err(store_error(Dialect::Sqlite, doing, source));
+            let cannot_reload = |e: &sqlx::Error| classify_error(Dialect::Sqlite, e) != DbErrorKind::Again;
+            if is_hopeless || self.reload().await.is_err_and(|e| cannot_reload(&e)) {
+                return Err(store_error(Dialect::Sqlite, doing(batch), source));
             }
         }
     }
 
-    async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
-        self.desk.begin(now_of(asks));
-        let mut answers = plan_batch(&mut self.desk, &mut Conn::Direct(&mut self.conn), asks).await?;
-        if !self.desk.staged.is_empty() {
+    async fn attempt_once(&mut self, batch: &mut [&mut BatchCommand]) -> Result<(), TransactionError> {
+        self.set.begin(latest_now(batch));
+        plan_batch(&mut self.set, &mut Conn::Sqlite(&mut self.conn), batch).await?;
+        if !self.set.writes.is_empty() {
             let base = self.next_position;
             self.write(base)?;
-            self.next_position += self.desk.staged.events.len() as u64;
-            for answer in &mut answers {
-                answer.place(base);
-            }
+            self.next_position += self.set.writes.events.len() as u64;
+            batch.iter_mut().for_each(|command| command.place(base));
         }
-        Ok(answers)
+        Ok(())
     }
 
     fn write(&mut self, base: u64) -> Result<(), sqlx::Error> {
-        let named = named_blobs_are_there(&self.desk.staged);
-        let mut writes = writes(&mut self.desk, base);
+        let named = named_blobs_check(&self.set.writes);
+        let mut writes = row_writes(&mut self.set, base);
         writes.push(named);
-        direct::run(&self.conn, "BEGIN IMMEDIATE", &[])?;
+        sqlite_driver::run(&self.conn, "BEGIN IMMEDIATE", &[])?;
         for write in &writes {
             if !write.run(&self.conn)? {
-                return Err(direct::row_is_gone());
+                return Err(sqlite_driver::row_is_gone());
             }
         }
-        direct::run(&self.conn, "COMMIT", &[])?;
+        sqlite_driver::run(&self.conn, "COMMIT", &[])?;
+        Ok(())
+    }
+
+    async fn attempt_exclusive(&mut self, command: &mut ExclusiveCommand) -> Result<(), TransactionError> {
+        let mut conn = self.conn();
+        conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
+        run_exclusive(&mut conn, command).await?;
+        conn.run("COMMIT", Vec::new()).await?;
         Ok(())
     }
 }
@@ -136,63 +145,48 @@ impl Committer for SqliteWriter {
         self.progress = progress;
     }
 
-    async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
-        let error = match self.attempt(asks).await {
-            Ok(answers) => return answers,
-            Err(error) => error,
-        };
+    async fn commit_batch(&mut self, batch: &mut [BatchCommand]) {
+        let mut batch: Vec<&mut BatchCommand> = batch.iter_mut().collect();
+        let Err(error) = self.attempt(&mut batch).await else { return };
         let one_may_be_at_fault =
             matches!(error, StoreError::Fault { .. } | StoreError::Corrupt { .. } | StoreError::Full { .. });
-        if asks.len() == 1 || !one_may_be_at_fault {
-            return asks.iter().map(|ask| ask.failed(again(&error))).collect();
+        if batch.len() == 1 || !one_may_be_at_fault {
+            batch.iter_mut().for_each(|command| command.pending_mut().fail(copy_error(&error)));
+            return;
         }
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            answers.push(match self.attempt(&[*ask]).await {
-                Ok(mut one) => one.pop().expect("one ask, one answer"),
-                Err(error) => ask.failed(error),
-            });
+        for command in batch {
+            let attempted = self.attempt(&mut [&mut *command]).await;
+            if let Err(error) = attempted {
+                command.pending_mut().fail(error);
+            }
         }
-        answers
     }
 
-    async fn lone(&mut self, ask: &Ask) -> Answered {
+    async fn commit_exclusive(&mut self, command: &mut ExclusiveCommand) {
         let started = Instant::now();
         loop {
-            let mut conn = Conn::Direct(&mut self.conn);
-            let result = async {
-                conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
-                let answer = run_lone(&mut conn, ask).await?;
-                conn.run("COMMIT", Vec::new()).await?;
-                Ok::<_, LoadError>(answer)
+            let result = self.attempt_exclusive(command).await;
+            if command.changes_projections() {
+                self.set.clear();
             }
-            .await;
-            // What a call asks for changes nothing that is remembered, and comes often.
-            let moves_none = matches!(
-                ask,
-                Ask::Permit(_) | Ask::CallEnded { .. } | Ask::Reserve { .. } | Ask::CountBatch { .. }
-            );
-            if !moves_none {
-                self.desk.clear();
-            }
-            let error = match result {
-                Ok(answer) => return answer,
-                Err(error) => error,
-            };
-            let _ = Conn::Direct(&mut self.conn).run("ROLLBACK", Vec::new()).await;
-            match error {
-                LoadError::Store(error) => return ask.failed(error),
-                LoadError::LimitsUnexpected => unreachable!("only PostgreSQL has a lock for limits"),
-                LoadError::Sql(source) => {
-                    let busy = fault(Dialect::Sqlite, &source) == Fault::Again;
-                    if busy {
+            let Err(error) = result else { return };
+            let _ = self.conn().run("ROLLBACK", Vec::new()).await;
+            let error = match error {
+                TransactionError::Store(error) => error,
+                TransactionError::LimitsUnexpected => unreachable!("only PostgreSQL has a lock for limits"),
+                TransactionError::Sql(source) => {
+                    let is_busy = classify_error(Dialect::Sqlite, &source) == DbErrorKind::Again;
+                    if is_busy {
                         self.progress.note_obstacle(LOCK_HELD);
                     }
-                    if !busy || started.elapsed() > BUSY_MAX {
-                        return ask.failed(store_error(Dialect::Sqlite, ask.doing(), source));
+                    if is_busy && started.elapsed() <= BUSY_MAX {
+                        continue;
                     }
+                    store_error(Dialect::Sqlite, command.pending().doing(), source)
                 }
-            }
+            };
+            command.pending_mut().fail(error);
+            return;
         }
     }
 

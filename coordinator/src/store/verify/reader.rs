@@ -7,26 +7,26 @@ use docket_schema::{
     ids::{BlobHash, Seq, StreamId},
 };
 
-use crate::store::{EachEvent, Store, StoreError};
+use crate::store::{BlobStore, EachEvent, EventLog, Store, StoreError};
 
-/// Whoever can hand out the events of a log.
+/// A source of the events of a log.
 pub trait LogReader: Sync {
     /// Why it cannot be read.
     type Error: Send;
 
-    /// Whether a second thread saves time: where reading costs little beside what is done with what was read.
+    /// Whether a second thread saves time: where reading costs little compared with the work on what was read.
     fn beside(&self) -> bool;
 
-    /// What of an error is the log's own fault, in words; the others are given back.
+    /// What is wrong with the log, in words, if that caused the error; other errors are given back.
     ///
     /// # Errors
     /// The error itself.
     fn altered(error: Self::Error) -> Result<String, Self::Error>;
 
-    /// As [`Store::head`].
+    /// As [`EventLog::head`].
     fn head(&self, stream: StreamId) -> impl Future<Output = Result<Option<Head>, Self::Error>> + Send;
 
-    /// As [`Store::scan`].
+    /// As [`EventLog::scan`].
     fn scan(
         &self,
         stream: StreamId,
@@ -34,7 +34,7 @@ pub trait LogReader: Sync {
         each: EachEvent,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// As [`Store::blobs_present`].
+    /// As [`BlobStore::blobs_present`].
     fn blobs_present(
         &self,
         hashes: Vec<BlobHash>,
@@ -56,14 +56,14 @@ impl LogReader for dyn Store + '_ {
     }
 
     async fn head(&self, stream: StreamId) -> Result<Option<Head>, StoreError> {
-        Store::head(self, stream).await
+        EventLog::head(self, stream).await
     }
 
     async fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Result<(), StoreError> {
-        Store::scan(self, stream, after, each).await
+        EventLog::scan(self, stream, after, each).await
     }
 
     async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
-        Store::blobs_present(self, hashes).await
+        BlobStore::blobs_present(self, hashes).await
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use docket_coordinator::{
     clock::Clock,
-    store::{Answer, Append, AppendError, Appended, Condition, Store},
+    store::{Append, AppendError, Appended, Condition, Store, StoreFuture},
 };
 use docket_schema::{
     event::NewEvent,
@@ -231,7 +231,7 @@ async fn pipelined(
 ) -> anyhow::Result<f64> {
     let event = stream::one_result(1);
     let started = Instant::now();
-    let mut under_way: VecDeque<Answer<'_, Result<Appended, AppendError>>> = VecDeque::new();
+    let mut under_way: VecDeque<StoreFuture<'_, Result<Appended, AppendError>>> = VecDeque::new();
     let (mut sent, mut count) = (held.seq, 0);
     loop {
         while under_way.len() < WRITERS && started.elapsed() < time {
@@ -250,8 +250,8 @@ async fn pipelined(
 /// A future that was asked once. The store takes an append when its future is first asked, and the
 /// appends of one run must reach it in order.
 async fn handed_in(
-    mut append: Answer<'_, Result<Appended, AppendError>>,
-) -> Answer<'_, Result<Appended, AppendError>> {
+    mut append: StoreFuture<'_, Result<Appended, AppendError>>,
+) -> StoreFuture<'_, Result<Appended, AppendError>> {
     match poll_fn(|cx| Poll::Ready(append.as_mut().poll(cx))).await {
         Poll::Ready(done) => Box::pin(std::future::ready(done)),
         Poll::Pending => append,

@@ -1,0 +1,75 @@
+//! The stubs that the log says there are, for a rebuild.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    event::{Envelope, TypedEvent as _},
+    ids::{StreamId, SystemTopic},
+    system::{StreamArchived, StreamsArchived, SystemEvent},
+};
+
+use crate::store::{
+    StoreError, Stub,
+    api::corrupt,
+    db::{Conn, TransactionError, for_each_event},
+};
+
+/// The stubs that `system/archive` says there are.
+pub(crate) async fn derive_stubs(conn: &mut Conn<'_>) -> Result<BTreeMap<StreamId, Stub>, TransactionError> {
+    let mut stubs = BTreeMap::new();
+    for_each_event(conn, &StreamId::System(SystemTopic::Archive), |event| apply(&mut stubs, &event)).await?;
+    Ok(stubs)
+}
+
+fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), StoreError> {
+    let corrupt = |what: String| corrupt(format!("{}, event {}: {what}", event.stream, event.seq));
+    match SystemEvent::decode(&event.kind, event.version, event.payload.as_str())
+        .map_err(|error| corrupt(error.to_string()))?
+    {
+        SystemEvent::StreamsArchived(StreamsArchived { place, file, hash, bytes, streams, .. }) => {
+            for StreamArchived { stream, head, run_of: _, task } in streams {
+                let stub = Stub {
+                    stream: stream.clone(),
+                    head,
+                    archived_at: event.recorded_at,
+                    place: place.clone(),
+                    file: file.clone(),
+                    file_hash: hash,
+                    file_bytes: bytes,
+                    task,
+                };
+                stubs.insert(stream, stub);
+            }
+        }
+        SystemEvent::StreamsRestored(restored) => {
+            for stream in restored.streams {
+                stubs.remove(&stream);
+            }
+        }
+        SystemEvent::RunImported(_)
+        | SystemEvent::TokenCreated(_)
+        | SystemEvent::TokenRevoked(_)
+        | SystemEvent::AdminActed(_)
+        | SystemEvent::CallsRefused(_)
+        | SystemEvent::ScheduleSet(_)
+        | SystemEvent::SchedulePaused(_)
+        | SystemEvent::ScheduleRemoved(_)
+        | SystemEvent::ScheduleFired(_)
+        | SystemEvent::LimitSet(_)
+        | SystemEvent::LimitRemoved(_)
+        | SystemEvent::BudgetSet(_)
+        | SystemEvent::BudgetSpent(_)
+        | SystemEvent::NotificationsFollowed(_)
+        | SystemEvent::NotificationRaised(_)
+        | SystemEvent::NotificationDelivered(_)
+        | SystemEvent::NotificationFailed(_)
+        | SystemEvent::NotificationDeadLettered(_)
+        | SystemEvent::NotificationRetried(_)
+        | SystemEvent::NotificationDropped(_)
+        | SystemEvent::MemorySaved(_)
+        | SystemEvent::MemoryForgotten(_) => {
+            return Err(corrupt(format!("a {} belongs elsewhere", event.kind)));
+        }
+    }
+    Ok(())
+}

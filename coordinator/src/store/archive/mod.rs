@@ -1,0 +1,11 @@
+//! Stubs: what the store keeps of archived streams, read, derived from the log, and as rows.
+
+mod archived_tasks;
+mod derived_stubs;
+mod stub_rows;
+mod stubs;
+
+pub(crate) use archived_tasks::{list_archived_tasks, read_end_states};
+pub(crate) use derived_stubs::derive_stubs;
+pub(crate) use stub_rows::{STUB_COLUMNS, STUB_ROW, id_of, read_stub, stub_cells};
+pub(crate) use stubs::{find_stub, list_ended, list_stubs};

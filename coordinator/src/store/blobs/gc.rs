@@ -1,0 +1,88 @@
+//! Blobs that were not touched for a while, and dropping those of them that no event names.
+//!
+//! [`crate::gc`] reads from the log which blobs are named. This module prevents the race with new names: every transaction
+//! that names a blob locks it and touches it unless it was touched within [`TOUCH_MS`], and a drop takes only what is
+//! unlocked and was not touched since before that. So a blob that is named after the log was read is never dropped, and
+//! an append that comes after a drop finds the blob missing and says so.
+
+use docket_schema::{
+    content::BlobRef,
+    ids::{BlobHash, Timestamp},
+};
+
+use crate::store::{
+    BlobTotals, StoreError,
+    db::{Arg, Conn, Db, Dialect, Row, TransactionError},
+};
+
+/// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
+pub(crate) const TOUCH_MS: i64 = 3_600_000;
+
+fn blob_ref(row: &mut Row) -> Result<BlobRef, StoreError> {
+    Ok(BlobRef { hash: BlobHash(row.fixed(0)?), bytes: row.count(1)? })
+}
+
+/// How much is stored.
+pub(crate) async fn count_blobs(db: &Db) -> Result<BlobTotals, StoreError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "SELECT count(*), coalesce(sum(size), 0) FROM blobs",
+        Dialect::Postgres => "SELECT count(*), coalesce(sum(size), 0)::bigint FROM blobs",
+    };
+    let found = db.query("counting blobs", sql, Vec::new()).await?;
+    let count = |at| found.first().map_or(Ok(0), |row| row.count(at));
+    Ok(BlobTotals { blobs: count(0)?, bytes: count(1)? })
+}
+
+/// Blobs not touched since `since`, after `after` in order of their hashes.
+pub(crate) async fn list_untouched(
+    db: &Db,
+    since: Timestamp,
+    after: Option<BlobHash>,
+    limit: u32,
+) -> Result<Vec<BlobRef>, StoreError> {
+    let sql = "SELECT hash, size FROM blobs WHERE hash > $1 AND touched_at < $2 ORDER BY hash LIMIT $3";
+    let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
+    let args = vec![Arg::Blob(after), Arg::Int(since.0), Arg::Int(limit.into())];
+    db.query("looking for untouched blobs", sql, args).await?.iter_mut().map(blob_ref).collect()
+}
+
+/// Which of `hashes` are stored, and of those, which were not touched lately: (stored, to be touched).
+pub(crate) async fn find_stored(
+    db: &Db,
+    hashes: &[BlobHash],
+    now: Timestamp,
+) -> Result<(Vec<BlobHash>, Vec<BlobHash>), StoreError> {
+    let sql = format!("SELECT hash, touched_at FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
+    let before = now.0.saturating_sub(TOUCH_MS * 1000);
+    let (mut fresh, mut stale) = (Vec::new(), Vec::new());
+    for mut row in db.query("looking for blobs", &sql, vec![Arg::hashes(hashes)]).await? {
+        let touched_at = row.int(1)?;
+        let list = if touched_at < before { &mut stale } else { &mut fresh };
+        list.push(BlobHash(row.fixed(0)?));
+    }
+    Ok((fresh, stale))
+}
+
+/// Drops those of `hashes` that were not touched since `since` and that no transaction holds; answers
+/// them. Within a transaction of its own, which the caller ends.
+pub(crate) async fn drop_untouched(
+    conn: &mut Conn<'_>,
+    hashes: &[BlobHash],
+    since: Timestamp,
+) -> Result<Vec<BlobRef>, TransactionError> {
+    let sql = match conn.dialect() {
+        // The one writer: a transaction that names a blob was committed before, or finds it gone.
+        Dialect::Sqlite => format!(
+            "DELETE FROM blobs WHERE {} AND touched_at < $2 RETURNING hash, size",
+            conn.dialect().any_blob("hash", 1)
+        ),
+        // A row that is locked is being named: it is skipped and not waited for.
+        Dialect::Postgres => format!(
+            "DELETE FROM blobs WHERE hash IN (SELECT hash FROM blobs WHERE {} AND touched_at < $2 \
+             ORDER BY hash FOR UPDATE SKIP LOCKED) RETURNING hash, size",
+            conn.dialect().any_blob("hash", 1)
+        ),
+    };
+    let args = vec![Arg::hashes(hashes), Arg::Int(since.0)];
+    Ok(conn.rows(&sql, args).await?.iter_mut().map(blob_ref).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,139 @@
+//! Reads of blobs: from the database, or from the files that their rows name. All bytes are hashed again.
+
+use bytes::Bytes;
+use docket_schema::{ids::BlobHash, wire::BlobCheck};
+
+use super::external_blobs::{ExternalBlobStore, file_of, not_configured};
+use crate::store::{
+    StoreError,
+    api::corrupt,
+    db::{Arg, Db, Dialect},
+};
+
+/// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
+const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+/// Blobs that are checked at once, and the bytes they may have as stored: a part is a request's work.
+const CHECKED_BLOBS_MAX: i64 = 1000;
+const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
+
+/// A blob's bytes, checked; `None` = it is not stored.
+pub(crate) async fn read_blob(
+    db: &Db,
+    external: Option<&ExternalBlobStore>,
+    hash: BlobHash,
+) -> Result<Option<Bytes>, StoreError> {
+    let sql = "SELECT size, data FROM blobs WHERE hash = $1";
+    let mut found = db.query("reading a blob", sql, vec![Arg::Hash(hash.0)]).await?;
+    let Some(row) = found.first_mut() else { return Ok(None) };
+    let (size, data) = (row.int(0)?, row.blob(1)?);
+    let corrupt = |what: &str| corrupt(format!("blob {hash}: {what}"));
+    let data = match file_of(&data) {
+        None => data.into(),
+        Some(file) => {
+            let external = external.ok_or_else(not_configured)?;
+            let lost = || corrupt(&format!("its file {file} is not in {}", external.url()));
+            external.get(file).await?.ok_or_else(lost)?
+        }
+    };
+    match unpack(hash, size, &data) {
+        Some(bytes) => Ok(Some(bytes.into())),
+        None => Err(corrupt("its bytes do not have its hash")),
+    }
+}
+
+/// A stored blob's bytes, if they have its hash and its size.
+fn unpack(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
+    let size = usize::try_from(size).ok().filter(|size| *size <= BLOB_BYTES_MAX)?;
+    // The frame says how large its content is: a size that was altered is not allocated first.
+    let framed = zstd::zstd_safe::get_frame_content_size(data).ok().flatten();
+    if framed.is_some_and(|framed| framed != size as u64) {
+        return None;
+    }
+    let bytes = zstd::bulk::decompress(data, size).ok()?;
+    (bytes.len() == size && BlobHash::of(&bytes) == hash).then_some(bytes)
+}
+
+/// What SQLite finds wrong with its tables and indexes. A read by an index does not compare the row's own
+/// copy of what is indexed, so nothing else would find it.
+async fn check_integrity(db: &Db) -> Result<Vec<String>, StoreError> {
+    let mut found = db.query("checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
+    let mut said = Vec::new();
+    for row in &mut found {
+        let line = row.text(0)?;
+        if line != "ok" {
+            said.push(line);
+        }
+    }
+    Ok(said)
+}
+
+/// See [`crate::store::BlobStore::check_blobs`].
+pub(crate) async fn check_blobs(
+    db: &Db,
+    external: Option<&ExternalBlobStore>,
+    after: Option<BlobHash>,
+) -> Result<BlobCheck, StoreError> {
+    const DOING: &str = "checking blobs";
+    let storage = match db.dialect() {
+        Dialect::Sqlite if after.is_none() => check_integrity(db).await?,
+        Dialect::Sqlite | Dialect::Postgres => Vec::new(),
+    };
+    // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size. What is
+    // external has a row of a name, which is read with a file of at most the blob's size.
+    let sql = match external {
+        None => "SELECT hash, length(data) FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
+        Some(_) => "SELECT hash, size FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
+    };
+    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
+    let sizes = db.query(DOING, sql, vec![Arg::Blob(after), Arg::Int(CHECKED_BLOBS_MAX)]).await?;
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for mut row in sizes {
+        let hash: [u8; 32] = row.fixed(0)?;
+        bytes += row.int(1)?;
+        if bytes > CHECKED_BYTES_MAX && !part.is_empty() {
+            break;
+        }
+        part.push(hash.to_vec());
+    }
+    let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
+    let found = db.query(DOING, &sql, vec![Arg::Blobs(part)]).await?;
+    let mut check = BlobCheck { storage, ..BlobCheck::default() };
+    let mut read: Vec<(BlobHash, i64, Bytes)> = Vec::new();
+    for mut row in found {
+        let (hash, size, data) = (BlobHash(row.fixed(0)?), row.int(1)?, row.blob(2)?);
+        check.next = check.next.max(Some(hash));
+        let Some(file) = file_of(&data) else {
+            read.push((hash, size, data.into()));
+            continue;
+        };
+        let external = external.ok_or_else(not_configured)?;
+        match external.get(file).await? {
+            Some(data) => read.push((hash, size, data)),
+            None => check.lost.push(format!("blob {hash}: its file {file} is not in {}", external.url())),
+        }
+    }
+    let check = move || {
+        for (hash, size, data) in read {
+            check.checked += 1;
+            if unpack(hash, size, &data).is_none() {
+                check.damaged.push(hash);
+            }
+        }
+        check.damaged.sort_unstable();
+        Ok(check)
+    };
+    // Hashing megabytes does not belong on the threads that serve requests.
+    let checked = tokio::task::spawn_blocking(check).await;
+    checked.map_err(|_| StoreError::Corrupt { what: "a blob whose check broke off".to_owned() })?
+}
+
+/// Which of these are stored.
+pub(crate) async fn find_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+    let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
+    db.query("looking for blobs", &sql, vec![Arg::hashes(&hashes)])
+        .await?
+        .iter_mut()
+        .map(|row| Ok(BlobHash(row.fixed(0)?)))
+        .collect()
+}

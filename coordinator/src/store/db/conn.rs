@@ -1,0 +1,173 @@
+//! The seam to the two databases: connections and pools, so that every query which both understand is written once.
+//! Only `store/` may use it.
+//!
+//! Each database has one driver. SQLite is driven by rusqlite on the thread that asks: the writer has a thread anyway, and
+//! handing each statement to another thread costs a lone append more than its commit. Readers ask on a blocking thread
+//! (`sqlite_readers.rs`). PostgreSQL is driven by sqlx, whose error type both share.
+//!
+//! Numbered parameters (`$1`) mean the same on both. Lists are the one thing that differs: see [`Dialect::any_blob`].
+
+use std::sync::Arc;
+
+use sqlx::{PgConnection, PgPool};
+
+use super::{
+    db_error::store_error,
+    dialect::Dialect,
+    postgres_driver, sqlite_driver,
+    sqlite_readers::SqliteReaders,
+    values::{Arg, Row},
+};
+use crate::store::StoreError;
+
+/// Locks no row and changes nothing, and a server that takes no writes refuses it as a write.
+const WRITE_PROBE: &str = "SELECT 1 FROM meta WHERE false FOR UPDATE";
+
+/// A pool, for reading.
+#[derive(Debug, Clone)]
+pub(crate) enum Db {
+    Sqlite(Arc<SqliteReaders>),
+    Postgres { pool: PgPool, through: Through },
+}
+
+/// The server that connections to PostgreSQL lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// PostgreSQL itself, or a pooler that keeps a session for each connection.
+    Server,
+    /// A pooler in transaction mode: each transaction may meet another session, so there is no
+    /// statement that was prepared before, no setting and no listening. A statement is sent in two messages that must
+    /// meet the same session, so each is sent within a transaction.
+    Pooler,
+}
+
+impl Through {
+    /// Begins a transaction that writes. Sessions of our own were set up when they began (`postgres/open.rs`), with the
+    /// same settings.
+    pub(crate) const fn begin(self) -> &'static str {
+        match self {
+            Self::Server => "BEGIN",
+            Self::Pooler => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on; \
+                 SET LOCAL lock_timeout TO '4s'; SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
+            }
+        }
+    }
+}
+
+/// One connection, perhaps within a transaction.
+pub(crate) enum Conn<'a> {
+    Sqlite(&'a mut rusqlite::Connection),
+    Postgres(&'a mut PgConnection, Through),
+}
+
+impl Db {
+    pub(crate) const fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres { .. } => Dialect::Postgres,
+        }
+    }
+
+    /// All rows of a query. `doing` says in an error what was being done.
+    pub(crate) async fn query(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        args: Vec<Arg>,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.rows(sql, args).await.map_err(|source| store_error(self.dialect(), doing, source))
+    }
+
+    async fn rows(&self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+        match self {
+            Self::Sqlite(readers) => readers.rows(sql, args).await,
+            Self::Postgres { pool, through: Through::Server } => {
+                Conn::Postgres(&mut *pool.acquire().await?, Through::Server).rows(sql, args).await
+            }
+            // Rolled back where it fails, or where its caller is gone.
+            Self::Postgres { pool, through: Through::Pooler } => {
+                let mut transaction = pool.begin_with("BEGIN READ ONLY").await?;
+                let rows = Conn::Postgres(&mut transaction, Through::Pooler).rows(sql, args).await?;
+                transaction.commit().await?;
+                Ok(rows)
+            }
+        }
+    }
+
+    /// Checks that a PostgreSQL server takes writes now.
+    pub(crate) async fn check_writable(&self) -> Result<(), StoreError> {
+        let Self::Postgres { pool, through } = self else { return Ok(()) };
+        let probed = async {
+            let mut conn = pool.acquire().await?;
+            let probed = Conn::Postgres(&mut conn, *through).probe_write().await;
+            if probed.is_err() {
+                // It may be within a transaction that failed.
+                drop(conn.detach());
+            }
+            probed
+        };
+        probed.await.map_err(|source| store_error(Dialect::Postgres, "checking that it takes writes", source))
+    }
+
+    /// Closes what is idle, and the rest once it has been read.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite(readers) => readers.close().await,
+            Self::Postgres { pool, .. } => pool.close().await,
+        }
+    }
+}
+
+impl Conn<'_> {
+    pub(crate) const fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres(..) => Dialect::Postgres,
+        }
+    }
+
+    pub(crate) async fn rows(&mut self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+        match self {
+            Self::Sqlite(conn) => sqlite_driver::rows(conn, sql, &args),
+            Self::Postgres(conn, through) => {
+                let query = postgres_driver::bind(sql, args, *through == Through::Server);
+                query.fetch_all(&mut **conn).await?.iter().map(postgres_driver::to_row).collect()
+            }
+        }
+    }
+
+    /// Runs a statement; the number of rows it changed.
+    pub(crate) async fn run(&mut self, sql: &str, args: Vec<Arg>) -> Result<u64, sqlx::Error> {
+        match self {
+            Self::Sqlite(conn) => sqlite_driver::run(conn, sql, &args),
+            Self::Postgres(conn, through) => {
+                let query = postgres_driver::bind(sql, args, *through == Through::Server);
+                Ok(query.execute(&mut **conn).await?.rows_affected())
+            }
+        }
+    }
+
+    /// Runs statements without arguments in one message, which needs no memory of the session: begins or ends a
+    /// transaction, or migrates.
+    pub(crate) async fn control(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(conn) => conn.execute_batch(sql).map_err(sqlite_driver::to_sqlx),
+            Self::Postgres(conn, _) => sqlx::raw_sql(sql).execute(&mut **conn).await.map(drop),
+        }
+    }
+
+    /// Like [`Conn::rows`], where the caller began no transaction.
+    pub(crate) async fn rows_alone(&mut self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+        let Self::Postgres(_, Through::Pooler) = self else { return self.rows(sql, args).await };
+        self.control("BEGIN").await?;
+        let rows = self.rows(sql, args).await?;
+        self.control("COMMIT").await?;
+        Ok(rows)
+    }
+
+    /// Fails where the server takes no writes.
+    pub(crate) async fn probe_write(&mut self) -> Result<(), sqlx::Error> {
+        self.rows_alone(WRITE_PROBE, Vec::new()).await.map(drop)
+    }
+}

@@ -1,0 +1,207 @@
+//! What a database's error means to a caller, classified by its code and never by its text.
+
+use super::dialect::Dialect;
+use crate::store::{StoreError, api::DATABASE_ANSWER_PREFIX};
+
+/// What can be done about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DbErrorKind {
+    /// Others hold a lock, or another transaction came first: the same again may succeed at once.
+    Again,
+    /// What was read before the transaction is not what is there: read again, decide again.
+    Stale,
+    /// The database cannot be reached, goes down, or does not let docket in.
+    Away,
+    /// The database answers and takes no writes: a standby, an old primary after a failover, a file without the
+    /// right to write it.
+    ReadOnly,
+    /// No space is left.
+    Full,
+    /// The file is no database, or a damaged one.
+    Damaged,
+    /// Our SQL, or what is stored.
+    Ours,
+}
+
+impl DbErrorKind {
+    /// Whether the same transaction may succeed at once.
+    pub(crate) const fn is_conflict(self) -> bool {
+        matches!(self, Self::Again | Self::Stale)
+    }
+
+    /// Whether only another connection may help.
+    pub(crate) const fn is_of_connection(self) -> bool {
+        matches!(self, Self::Away | Self::ReadOnly)
+    }
+}
+
+/// Classifies an error.
+pub(crate) fn classify_error(dialect: Dialect, error: &sqlx::Error) -> DbErrorKind {
+    match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            match dialect {
+                Dialect::Sqlite => sqlite(&code),
+                Dialect::Postgres => postgres(&code),
+            }
+        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::Protocol(_) => DbErrorKind::Away,
+        _ => DbErrorKind::Ours,
+    }
+}
+
+/// Primary result codes of SQLite are the low byte of what it reports.
+fn sqlite(code: &str) -> DbErrorKind {
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(5 | 6) => DbErrorKind::Again,
+        Ok(13) => DbErrorKind::Full,
+        // No permission, no memory, interrupted, input or output, not to be opened, a race over the log's index.
+        Ok(3 | 7 | 9 | 10 | 14 | 15) => DbErrorKind::Away,
+        Ok(8) => DbErrorKind::ReadOnly,
+        Ok(11 | 26) => DbErrorKind::Damaged,
+        Ok(19) => DbErrorKind::Stale,
+        Ok(_) | Err(_) => DbErrorKind::Ours,
+    }
+}
+
+/// Classes and codes of PostgreSQL's appendix A.
+fn postgres(code: &str) -> DbErrorKind {
+    match code {
+        // Canceled: a person or `statement_timeout` ended the statement, and nothing else.
+        "40001" | "40P01" | "55P03" | "57014" => DbErrorKind::Again,
+        "25006" => DbErrorKind::ReadOnly,
+        "53100" => DbErrorKind::Full,
+        "23505" | "23502" => DbErrorKind::Stale,
+        // A session that was ended for its age, a login, database or right that is missing for now.
+        "25P03" | "25P04" | "3D000" | "42501" => DbErrorKind::Away,
+        _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => DbErrorKind::Away,
+        "XX001" | "XX002" => DbErrorKind::Damaged,
+        _ => DbErrorKind::Ours,
+    }
+}
+
+/// The error as callers see it.
+pub(crate) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::Error) -> StoreError {
+    let backend = dialect.name();
+    match classify_error(dialect, &source) {
+        DbErrorKind::Again | DbErrorKind::Away => StoreError::Unavailable { backend, doing, source },
+        DbErrorKind::ReadOnly => StoreError::ReadOnly { backend, doing, source },
+        DbErrorKind::Full => StoreError::Full { backend, doing, source },
+        DbErrorKind::Damaged => StoreError::Damaged { backend, doing, source },
+        DbErrorKind::Stale | DbErrorKind::Ours => StoreError::Fault { backend, doing, source },
+    }
+}
+
+/// What ended a transaction: the database's error, or what it holds.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransactionError {
+    #[error("the database did not answer")]
+    Sql(#[from] sqlx::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// On PostgreSQL: the transaction has to begin again under the lock of limited choices (`plan/lease/running.rs`).
+    #[error("a choice depends on limits, and their lock was not taken first")]
+    LimitsUnexpected,
+}
+
+/// Copies an error for one more command of the batch that it ended.
+pub(crate) fn copy_error(error: &StoreError) -> StoreError {
+    let copy = |source: &sqlx::Error| match source {
+        sqlx::Error::Io(io) => sqlx::Error::Io(std::io::Error::new(io.kind(), io.to_string())),
+        sqlx::Error::Database(answer) => {
+            sqlx::Error::Protocol(format!("{DATABASE_ANSWER_PREFIX}{}", answer.message()))
+        }
+        other => sqlx::Error::Protocol(other.to_string()),
+    };
+    match error {
+        StoreError::Unavailable { backend, doing, source } => {
+            StoreError::Unavailable { backend, doing, source: copy(source) }
+        }
+        StoreError::ReadOnly { backend, doing, source } => {
+            StoreError::ReadOnly { backend, doing, source: copy(source) }
+        }
+        StoreError::Full { backend, doing, source } => {
+            StoreError::Full { backend, doing, source: copy(source) }
+        }
+        StoreError::Damaged { backend, doing, source } => {
+            StoreError::Damaged { backend, doing, source: copy(source) }
+        }
+        StoreError::Fault { backend, doing, source } => {
+            StoreError::Fault { backend, doing, source: copy(source) }
+        }
+        StoreError::Corrupt { what } => StoreError::Corrupt { what: what.clone() },
+        StoreError::OtherBuild { what } => StoreError::OtherBuild { what: what.clone() },
+        StoreError::Schema { what } => StoreError::Schema { what: what.clone() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::db::sqlite_driver;
+
+    #[test]
+    fn unavailable_store_says_what_the_database_answered() {
+        let db = rusqlite::Connection::open_in_memory().expect("opens");
+        let source = sqlite_driver::run(&db, "SELECT 1 FROM nowhere", &[]).expect_err("no such table");
+        let answered = StoreError::Unavailable { backend: "sqlite", doing: "reading", source };
+        let copied = copy_error(&answered);
+        for error in [answered, copied] {
+            let text = error.to_string();
+            assert!(text.ends_with("while reading (no such table: nowhere)"), "{text}");
+        }
+        let silent = StoreError::Unavailable {
+            backend: "sqlite",
+            doing: "reading",
+            source: sqlx::Error::PoolTimedOut,
+        };
+        assert!(silent.to_string().ends_with("while reading"), "{silent}");
+    }
+
+    /// What a database that is away, read-only or short of something says is never docket's own fault.
+    #[test]
+    fn codes_of_postgres_say_what_can_be_done() {
+        for (code, wanted) in [
+            ("25006", DbErrorKind::ReadOnly),
+            ("57P01", DbErrorKind::Away),
+            ("57P02", DbErrorKind::Away),
+            ("57P03", DbErrorKind::Away),
+            ("25P03", DbErrorKind::Away),
+            ("08006", DbErrorKind::Away),
+            ("28P01", DbErrorKind::Away),
+            ("53300", DbErrorKind::Away),
+            ("58030", DbErrorKind::Away),
+            ("53100", DbErrorKind::Full),
+            ("55P03", DbErrorKind::Again),
+            ("57014", DbErrorKind::Again),
+            ("23505", DbErrorKind::Stale),
+            ("XX001", DbErrorKind::Damaged),
+            ("42601", DbErrorKind::Ours),
+        ] {
+            assert_eq!(postgres(code), wanted, "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_of_sqlite_say_what_can_be_done() {
+        // Extended codes hold the primary one in their low byte.
+        for (code, wanted) in [
+            ("5", DbErrorKind::Again),
+            ("261", DbErrorKind::Again),
+            ("8", DbErrorKind::ReadOnly),
+            ("1032", DbErrorKind::ReadOnly),
+            ("10", DbErrorKind::Away),
+            ("13", DbErrorKind::Full),
+            ("11", DbErrorKind::Damaged),
+            ("19", DbErrorKind::Stale),
+            ("1", DbErrorKind::Ours),
+        ] {
+            assert_eq!(sqlite(code), wanted, "{code}");
+        }
+    }
+}

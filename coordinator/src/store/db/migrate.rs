@@ -1,0 +1,98 @@
+//! Brings a database to this build's schema, step by step, each in one transaction with the note
+//! that it was applied.
+
+use std::time::{Duration, Instant};
+
+use docket_schema::{ids::BlobHash, migrations::Migration};
+
+use super::{
+    advisory_locks::MIGRATION,
+    conn::Conn,
+    db_error::{DbErrorKind, classify_error, store_error},
+    dialect::Dialect,
+    values::Arg,
+};
+use crate::store::StoreError;
+
+const DOING: &str = "migrating the schema";
+
+/// How long another coordinator's migration is waited for: one that fills a large index takes minutes.
+const OTHERS_MAX: Duration = Duration::from_secs(600);
+
+/// Applies what is missing. Coordinators that start together apply each step once.
+pub(crate) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
+    let dialect = conn.dialect();
+    let sql_error = |source| store_error(dialect, DOING, source);
+    begin(conn).await.map_err(sql_error)?;
+    let result = apply(conn, dialect, steps).await;
+    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    conn.control(end).await.map_err(sql_error)?;
+    result
+}
+
+/// Begins the transaction that migrates. Where another coordinator is migrating, waits until it is done and says so.
+async fn begin(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+    let Conn::Postgres(_, through) = conn else {
+        return conn.run("BEGIN IMMEDIATE", Vec::new()).await.map(|_| ());
+    };
+    let (begin, started) = (through.begin(), Instant::now());
+    loop {
+        conn.control(begin).await?;
+        let Err(error) = MIGRATION.acquire(conn).await else { return Ok(()) };
+        conn.control("ROLLBACK").await?;
+        if classify_error(Dialect::Postgres, &error) != DbErrorKind::Again || started.elapsed() > OTHERS_MAX {
+            return Err(error);
+        }
+        tracing::warn!("another coordinator is migrating the schema; this one waits until it is done");
+    }
+}
+
+async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Result<(), StoreError> {
+    let sql_error = |source| store_error(dialect, DOING, source);
+    let number = match dialect {
+        Dialect::Sqlite => "INTEGER",
+        Dialect::Postgres => "BIGINT",
+    };
+    let create = format!(
+        "CREATE TABLE IF NOT EXISTS schema_steps (version {number} PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL)"
+    );
+    conn.run(&create, Vec::new()).await.map_err(sql_error)?;
+    let applied = conn
+        .rows("SELECT version, name, hash FROM schema_steps ORDER BY version", Vec::new())
+        .await
+        .map_err(sql_error)?;
+    let mut done = 0;
+    for mut row in applied {
+        let (version, name, hash) = (row.small(0)?, row.text(1)?, row.text(2)?);
+        let Some(step) = steps.iter().find(|step| step.version == version) else {
+            return Err(StoreError::OtherBuild {
+                what: format!(
+                    "step {version} (`{name}`) was applied by a newer docket; use that one, or restore a copy from before"
+                ),
+            });
+        };
+        if hash_of(step) != hash {
+            return Err(StoreError::OtherBuild {
+                what: format!(
+                    "step {version} (`{name}`) differs from what was applied; use the docket release that made this database"
+                ),
+            });
+        }
+        done = done.max(version);
+    }
+    for step in steps.iter().filter(|step| step.version > done) {
+        let failed = |source: sqlx::Error| StoreError::Schema {
+            what: format!("step {} (`{}`) failed and was undone: {source}", step.version, step.name),
+        };
+        conn.control(step.sql).await.map_err(failed)?;
+        let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
+        let args =
+            vec![Arg::Int(step.version.into()), Arg::Text(step.name.to_owned()), Arg::Text(hash_of(step))];
+        conn.run(note, args).await.map_err(sql_error)?;
+    }
+    Ok(())
+}
+
+fn hash_of(step: &Migration) -> String {
+    BlobHash::of(step.sql.as_bytes()).to_string()
+}

@@ -1,0 +1,21 @@
+//! Connections, arguments and rows: the layer between our SQL and the two databases.
+
+pub(crate) mod advisory_locks;
+mod conn;
+mod db_error;
+mod dialect;
+mod migrate;
+mod postgres_driver;
+pub(crate) mod row;
+pub(crate) mod sqlite_driver;
+mod sqlite_readers;
+mod stored_events;
+mod values;
+
+pub(crate) use conn::{Conn, Db, Through};
+pub(crate) use db_error::{DbErrorKind, TransactionError, classify_error, copy_error, store_error};
+pub(crate) use dialect::Dialect;
+pub(crate) use migrate::migrate;
+pub(crate) use sqlite_readers::{BUSY_MS, CACHE, ScanRange, SqliteReaders};
+pub(crate) use stored_events::{envelope, for_each_event, select_events};
+pub(crate) use values::{Arg, Row};

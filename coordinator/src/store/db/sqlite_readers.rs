@@ -1,0 +1,224 @@
+//! Connections that read a SQLite file, each on a thread that may block.
+//!
+//! Queries answer all their rows at once. Events are scanned where they lie: row by row on one thread, passed on as
+//! borrowed bytes. Handing rows to another thread one by one, or copying them into pages first, costs more than reading
+//! them.
+
+use std::{
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use docket_schema::{
+    event::EventRef,
+    ids::{Epoch, EventHash, Position, Seq, StreamId, Timestamp, Turn},
+};
+use rusqlite::{Connection, OpenFlags, Row, types::ValueRef};
+use tokio::sync::Semaphore;
+
+use super::{
+    db_error::store_error,
+    dialect::Dialect,
+    sqlite_driver,
+    values::{self, Arg},
+};
+use crate::store::{EachEvent, StoreError, api::corrupt};
+
+/// Events of a stream after a place.
+const SCAN_SQL: &str = "SELECT e.seq, e.position, e.recorded_at, e.turn, e.epoch, e.kind, e.version, e.payload, \
+     e.prev_hash, e.hash FROM events e \
+     WHERE e.stream_id = (SELECT id FROM streams WHERE name = ?1) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
+
+/// Events read in one transaction: a longer one would hold back the copying of the write-ahead log.
+const SCAN_EVENTS_MAX: u32 = 20_000;
+
+/// Queries that run at once. They are short; the machine's cores are shared with the writer.
+const QUERIES_MAX: u32 = 4;
+
+/// How long a query waits for others to end.
+const QUERY_WAIT: Duration = Duration::from_secs(30);
+
+/// Connections that are kept open: of queries, and of as many scans.
+const IDLE_MAX: usize = 2 * QUERIES_MAX as usize;
+
+/// Prepared statements that a connection keeps: more than there are queries.
+const STATEMENTS: usize = 128;
+
+/// How long SQLite itself waits for another process's lock; the writer then asks again.
+pub(crate) const BUSY_MS: u64 = 5_000;
+
+/// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
+pub(crate) const CACHE: &str = "-32768";
+
+/// The readers of one database file.
+#[derive(Debug)]
+pub(crate) struct SqliteReaders {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    queries: Arc<Semaphore>,
+}
+
+/// The events that a scan reads.
+#[derive(Debug)]
+pub(crate) struct ScanRange {
+    pub(crate) stream: StreamId,
+    pub(crate) after: Seq,
+    /// Events at most.
+    pub(crate) limit: Option<u32>,
+}
+
+impl SqliteReaders {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, idle: Mutex::default(), queries: Arc::new(Semaphore::new(QUERIES_MAX as usize)) }
+    }
+
+    /// All rows of a query.
+    pub(super) async fn rows(
+        self: &Arc<Self>,
+        sql: &str,
+        args: Vec<Arg>,
+    ) -> Result<Vec<values::Row>, sqlx::Error> {
+        let slot = tokio::time::timeout(QUERY_WAIT, Arc::clone(&self.queries).acquire_owned()).await;
+        let slot = slot.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let (readers, sql) = (Arc::clone(self), sql.to_owned());
+        let query = move || {
+            let rows = readers.with_connection(|conn| sqlite_driver::rows(conn, &sql, &args));
+            // Ends here and not with the caller, who may be gone long before.
+            drop(slot);
+            rows.map_err(sqlite_driver::to_sqlx)?
+        };
+        tokio::task::spawn_blocking(query).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
+
+    /// Hands each event of the range to `each`, in order, until it breaks off.
+    pub(crate) async fn scan(
+        self: Arc<Self>,
+        range: ScanRange,
+        mut each: EachEvent,
+    ) -> Result<(), StoreError> {
+        let scan = move || {
+            let failed =
+                |error| store_error(Dialect::Sqlite, "reading events", sqlite_driver::to_sqlx(error));
+            self.with_connection(|conn| scan_range(conn, &range, &mut each)).flatten().map_err(failed)?
+        };
+        let scanned = tokio::task::spawn_blocking(scan).await;
+        scanned.unwrap_or_else(|_| Err(corrupt("a scan broke off".to_owned())))
+    }
+
+    /// Closes what is idle, once the queries that run have ended. No query begins afterwards.
+    pub(super) async fn close(&self) {
+        let slots = self.queries.acquire_many(QUERIES_MAX).await;
+        self.queries.close();
+        drop(slots);
+        self.idle().clear();
+    }
+
+    fn with_connection<T>(&self, read: impl FnOnce(&Connection) -> T) -> rusqlite::Result<T> {
+        let idle = self.idle().pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => self.open()?,
+        };
+        let read = read(&conn);
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push(conn);
+        }
+        Ok(read)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags)?;
+        conn.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = {CACHE};"))?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(conn)
+    }
+}
+
+/// Reads the range part by part.
+fn scan_range(
+    conn: &Connection,
+    range: &ScanRange,
+    each: &mut EachEvent,
+) -> rusqlite::Result<Result<(), StoreError>> {
+    let (mut after, mut left) = (range.after, range.limit);
+    loop {
+        let limit = left.unwrap_or(SCAN_EVENTS_MAX).min(SCAN_EVENTS_MAX);
+        let read = match part(conn, &range.stream, after, limit, each)? {
+            Ok(read) => read,
+            Err(altered) => return Ok(Err(altered)),
+        };
+        left = left.map(|left| left.saturating_sub(read.events));
+        after = read.last;
+        if read.broke_off || read.events < limit || left == Some(0) {
+            return Ok(Ok(()));
+        }
+    }
+}
+
+struct Part {
+    events: u32,
+    last: Seq,
+    broke_off: bool,
+}
+
+fn part(
+    conn: &Connection,
+    stream: &StreamId,
+    after: Seq,
+    limit: u32,
+    each: &mut EachEvent,
+) -> rusqlite::Result<Result<Part, StoreError>> {
+    let mut statement = conn.prepare_cached(SCAN_SQL)?;
+    let place = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let mut rows = statement.query((stream.to_string(), place, limit))?;
+    let mut read = Part { events: 0, last: after, broke_off: false };
+    while let Some(row) = rows.next()? {
+        let Some(event) = event(row) else {
+            let place = row.get_ref(0)?.as_i64().unwrap_or_default();
+            let what = format!("{stream}: event {place} was altered (it is not in its form)");
+            return Ok(Err(corrupt(what)));
+        };
+        read.events += 1;
+        read.last = event.seq;
+        if each(&event) == ControlFlow::Break(()) {
+            read.broke_off = true;
+            break;
+        }
+    }
+    Ok(Ok(read))
+}
+
+/// `None` where a row is not in its form.
+fn event<'a>(row: &'a Row<'_>) -> Option<EventRef<'a>> {
+    let cell = |at: usize| row.get_ref(at).ok();
+    let int = |at| cell(at)?.as_i64().ok();
+    let count = |at| u64::try_from(int(at)?).ok();
+    // Text that is not UTF-8 was altered.
+    let text = |at| match cell(at)? {
+        ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    };
+    let hash = |at| cell(at)?.as_blob().ok()?.try_into().ok().map(EventHash);
+    Some(EventRef {
+        seq: Seq(count(0)?),
+        position: Position(count(1)?),
+        recorded_at: Timestamp(int(2)?),
+        turn: Turn(u32::try_from(int(3)?).ok()?),
+        epoch: Epoch(count(4)?),
+        kind: text(5)?,
+        // A version that no build knows: decoding it says so.
+        version: u16::try_from(int(6)?).unwrap_or(u16::MAX),
+        payload: text(7)?,
+        prev_hash: hash(8)?,
+        hash: hash(9)?,
+    })
+}

@@ -1,0 +1,28 @@
+//! Blobs of a batch: which it stores, and which it names.
+
+use docket_schema::ids::BlobHash;
+
+use crate::store::{blobs::PackedBlob, writer::WorkingSet};
+
+/// Blobs of a request that succeeds are written; those stored already are touched by the same statement.
+pub(super) fn stage_blobs(set: &mut WorkingSet, blobs: &[PackedBlob]) {
+    for blob in blobs {
+        set.blobs.insert(blob.hash);
+        set.writes.blobs.entry(blob.hash).or_insert_with(|| blob.clone());
+    }
+}
+
+/// Touches those of `hashes` that are stored, and answers them.
+pub(super) fn touch_stored(set: &mut WorkingSet, hashes: &[BlobHash]) -> Vec<BlobHash> {
+    let stored: Vec<_> = hashes.iter().copied().filter(|hash| set.blobs.contains(hash)).collect();
+    set.writes.touched.extend(&stored);
+    stored
+}
+
+/// The first of `names` that is neither stored nor among `blobs`.
+pub(super) fn missing_blob(set: &WorkingSet, names: &[BlobHash], blobs: &[PackedBlob]) -> Option<BlobHash> {
+    names
+        .iter()
+        .copied()
+        .find(|name| !set.blobs.contains(name) && !blobs.iter().any(|blob| blob.hash == *name))
+}

@@ -1,0 +1,93 @@
+//! The tasks that run while others are chosen under limits, and the order in which coordinators choose.
+//!
+//! On PostgreSQL a position in the log is the id of the transaction that wrote it, and a transaction gets its id with
+//! the first row that it locks or writes. A transaction that counted what runs after it has its id may see the end of
+//! a task whose transaction has a higher one: read in order, the log would then show more tasks running than a limit
+//! allows. So the lock of limited choices is taken, and what runs is counted, before anything else. A transaction that
+//! finds a limit without having done so is undone and begun again; its writer then expects limits until a choice
+//! meets none.
+//!
+//! Invariant: where limits are expected, nothing of the transaction is locked or written before [`prepare_limits`].
+
+use docket_schema::{
+    ids::{TaskId, Timestamp},
+    task::{Concurrency, Flow, TaskState},
+};
+
+use crate::{
+    decide::Running,
+    store::{
+        StoreError,
+        api::corrupt,
+        db::{Conn, Dialect, Row, TransactionError, advisory_locks::LIMITED_CHOICE},
+        writer::{RunningTask, WorkingSet},
+    },
+};
+
+/// Takes the lock of limited choices and counts what runs, where the writer expects limits.
+pub(crate) async fn prepare_limits(
+    set: &mut WorkingSet,
+    conn: &mut Conn<'_>,
+) -> Result<(), TransactionError> {
+    if set.lease_reads.expects_limits {
+        // What another coordinator leased under the lock is committed by the time it is ours.
+        LIMITED_CHOICE.acquire(conn).await?;
+        set.lease_reads.running = Some(load_running(conn).await?);
+    }
+    Ok(())
+}
+
+/// The tasks that run: as the database has them, and as this batch changes them.
+pub(super) async fn count_running(
+    set: &mut WorkingSet,
+    conn: &mut Conn<'_>,
+    under_limits: bool,
+) -> Result<Running, TransactionError> {
+    set.lease_reads.meets_limits |= under_limits;
+    let loaded;
+    let stored = match &set.lease_reads.running {
+        Some(stored) => stored,
+        None if under_limits && conn.dialect() == Dialect::Postgres => {
+            return Err(TransactionError::LimitsUnexpected);
+        }
+        None => {
+            loaded = load_running(conn).await?;
+            &loaded
+        }
+    };
+    let mut running = Running::default();
+    for task in stored.iter().filter(|task| !set.writes.tasks.contains_key(&task.id)) {
+        running.add(&task.flow, task.shared.as_ref(), task.leased_at);
+    }
+    let changed = set.writes.tasks.keys().filter_map(|id| set.tasks.get(id));
+    for (record, _) in changed.filter(|(record, _)| record.state == TaskState::Running) {
+        let shared = record.spec.conditions.concurrency.as_ref();
+        running.add(&Flow::of(&record.spec), shared, record.leased_at.unwrap_or_default());
+    }
+    Ok(running)
+}
+
+async fn load_running(conn: &mut Conn<'_>) -> Result<Vec<RunningTask>, TransactionError> {
+    let sql =
+        "SELECT id, flow, concurrency_key, concurrency_max, leased_at FROM tasks WHERE state = 'running'";
+    let mut running = Vec::new();
+    for mut row in conn.rows(sql, Vec::new()).await? {
+        running.push(RunningTask {
+            id: TaskId(row.uuid(0)?),
+            flow: flow_of(&row.text(1)?)?,
+            shared: read_concurrency(&mut row, 2)?,
+            leased_at: Timestamp(row.int(4)?),
+        });
+    }
+    Ok(running)
+}
+
+pub(super) fn flow_of(text: &str) -> Result<Flow, StoreError> {
+    text.parse().map_err(|_| corrupt(format!("a flow `{text}`")))
+}
+
+/// The key at this place of a row and, behind it, how many may run.
+pub(super) fn read_concurrency(row: &mut Row, at: usize) -> Result<Option<Concurrency>, StoreError> {
+    let max = row.int_or_null(at + 1)?.and_then(|max| u32::try_from(max).ok());
+    Ok(row.text_or_null(at)?.zip(max).map(|(key, max)| Concurrency { key, max }))
+}

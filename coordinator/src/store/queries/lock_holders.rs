@@ -1,0 +1,36 @@
+//! Which sessions of the server hold locks that docket's own sessions wait for: for the log, where a writer is stuck.
+
+use crate::store::{
+    StoreError,
+    db::{Db, Dialect},
+};
+
+/// At most so many are named.
+const NAMED_MAX: usize = 5;
+
+/// Names and states of other users' sessions are empty unless docket's role may read them.
+const HOLDERS: &str = "SELECT DISTINCT holder.pid, holder.usename, holder.application_name, holder.state \
+     FROM pg_stat_activity waiting \
+     CROSS JOIN LATERAL unnest(pg_blocking_pids(waiting.pid)) AS blocking(pid) \
+     JOIN pg_stat_activity holder ON holder.pid = blocking.pid \
+     WHERE waiting.datname = current_database() AND waiting.application_name = 'docket' \
+     AND waiting.wait_event_type = 'Lock' ORDER BY holder.pid";
+
+/// One line for each session, with what ends it. None on SQLite, which cannot tell.
+pub(crate) async fn find_lock_holders(db: &Db) -> Result<Vec<String>, StoreError> {
+    if db.dialect() == Dialect::Sqlite {
+        return Ok(Vec::new());
+    }
+    let rows = db.query("looking for holders of locks", HOLDERS, Vec::new()).await?;
+    let mut holders = Vec::new();
+    for mut row in rows.into_iter().take(NAMED_MAX) {
+        let pid = row.int(0)?;
+        let [user, program, state] = [1, 2, 3].map(|at| row.text_or_null(at));
+        let [user, program, state] = [user?, program?, state?].map(Option::unwrap_or_default);
+        holders.push(format!(
+            "session {pid} (user `{user}`, program `{program}`, {state}) holds a lock that is waited for; \
+             SELECT pg_terminate_backend({pid}) ends it"
+        ));
+    }
+    Ok(holders)
+}

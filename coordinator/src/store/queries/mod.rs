@@ -1,0 +1,15 @@
+//! Reads of the log and of the projections: one statement each, on connections of their own, never in a writer's way.
+
+pub(crate) mod batches;
+pub(crate) mod budgets;
+pub(crate) mod inbox;
+pub(crate) mod lock_holders;
+pub(crate) mod log;
+pub(crate) mod overview;
+pub(crate) mod queues;
+pub(crate) mod report_tasks;
+pub(crate) mod resolve;
+pub(crate) mod runs;
+pub(crate) mod task_list;
+pub(crate) mod tasks;
+pub(crate) mod workers;

@@ -1,0 +1,84 @@
+//! What a single event changes in the projections: read the same way when it is written and when they are rebuilt.
+
+use docket_schema::{
+    event::{Envelope, NewEvent, TypedEvent as _},
+    ids::{BatchId, Timestamp},
+    queue::{QueueEvent, QueueSettings},
+    run::{ChildAnswered, Forked, RunEnded, RunEvent},
+    system::{BudgetSet, BudgetSpent, Spending, SystemEvent},
+};
+
+use crate::store::{StoreError, api::corrupt, db::row::BudgetRow};
+
+/// The event, without its place in the log.
+pub(crate) fn into_new_event(event: Envelope) -> NewEvent {
+    NewEvent { kind: event.kind, version: event.version, turn: event.turn, payload: event.payload }
+}
+
+/// The change of a run's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunChange {
+    pub(crate) to: &'static str,
+    /// Only where the row's stage is this one.
+    pub(crate) from: Option<&'static str>,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
+/// The fork a stream begins with: its first event follows the parent's, not nothing.
+pub(crate) fn forked(event: &NewEvent) -> Option<Forked> {
+    if event.kind == "Forked" { serde_json::from_str(event.payload.as_str()).ok() } else { None }
+}
+
+/// The settings that an event of a queue's stream sets.
+pub(crate) fn queue_settings(event: &NewEvent) -> Option<QueueSettings> {
+    match QueueEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
+        QueueEvent::QueueSet(set) => Some(set.settings),
+    }
+}
+
+/// The change that an event makes to the row of its run. Names alone decide, but for the end's outcome.
+pub(crate) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
+    let change = |to, from| Some(RunChange { to, from, ended_at: None });
+    match event.kind.as_str() {
+        "RunEnded" => {
+            let ended: RunEnded = serde_json::from_str(event.payload.as_str()).ok()?;
+            Some(RunChange { to: ended.result.as_str(), from: None, ended_at: Some(at) })
+        }
+        "RunBlocked" => change("blocked", None),
+        "RunPaused" => change("paused", None),
+        "BlockerAnswered" => change("living", Some("blocked")),
+        "ChildAnswered" => {
+            // It stays blocked while other children work.
+            let answer: ChildAnswered = serde_json::from_str(event.payload.as_str()).ok()?;
+            if answer.more { None } else { change("living", Some("blocked")) }
+        }
+        "Unpaused" => change("living", Some("paused")),
+        _ => None,
+    }
+}
+
+/// The row that an event of `system/budgets` gives to its batch.
+pub(crate) fn budget_change(event: &NewEvent) -> Option<(BatchId, BudgetRow)> {
+    if !matches!(event.kind.as_str(), "BudgetSet" | "BudgetSpent") {
+        return None;
+    }
+    match SystemEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
+        SystemEvent::BudgetSet(BudgetSet { batch, budget, .. }) => Some((batch, (budget, None))),
+        SystemEvent::BudgetSpent(BudgetSpent { batch, budget, message }) => {
+            Some((batch, (budget, Some(message))))
+        }
+        _ => None,
+    }
+}
+
+/// The tokens and money that an event of a run used.
+pub(crate) fn event_spending(event: &Envelope) -> Result<Spending, StoreError> {
+    if event.kind != "ModelAnswered" {
+        return Ok(Spending::default());
+    }
+    match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
+        Ok(RunEvent::ModelAnswered(answered)) => Ok(Spending::of(answered.usage, answered.cost_nusd)),
+        Ok(_) => Ok(Spending::default()),
+        Err(error) => Err(corrupt(format!("an answer of a model cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,140 @@
+//! Scan state kept between lease requests: fair-share turns and, on PostgreSQL, a cursor per flow that skips index entries
+//! of tasks that are already leased.
+//!
+//! A leased task leaves an entry in the index of available tasks, which only a vacuum removes; and no vacuum does while
+//! another session holds an older snapshot, a long report for example. A scan from each flow's beginning would step over
+//! all of these entries at each lease. So a coordinator remembers the flows, and for each the place of the first task that
+//! it saw: before that place there was nothing to lease. Tasks that another coordinator makes available before it are
+//! found by the next full scan. There is one a second, or fewer if it takes long: at most a twentieth of the time is spent
+//! on it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use docket_schema::{ids::TaskId, task::TaskRecord};
+
+use crate::decide::Turns;
+
+/// The usual time between two full scans.
+const RESCAN_EVERY: Duration = Duration::from_secs(1);
+/// A full scan that takes less is repeated whenever nothing was found.
+const CHEAP_SCAN: Duration = Duration::from_millis(5);
+/// Full scans take at most this part of the time.
+const SCAN_SHARE: u32 = 20;
+
+/// A place in a flow: rank and task.
+pub(crate) type PlaceInFlow = (i64, TaskId);
+
+/// The beginning of a flow.
+pub(crate) const BEGINNING: PlaceInFlow = (i64::MIN, TaskId(uuid::Uuid::nil()));
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseCursor {
+    flows: BTreeMap<String, PlaceInFlow>,
+    /// When the last full scan ended, and how long it took.
+    last_scan: Option<(Instant, Duration)>,
+    /// When each flow was last served.
+    pub(crate) turns: Turns,
+    /// If there are more flows than one scan covers: the first flow after those that were scanned.
+    pub(crate) next_window: usize,
+}
+
+impl LeaseCursor {
+    /// The flows and places, if they are fresh enough to be used.
+    pub(crate) fn fresh_flows(&self) -> Option<&BTreeMap<String, PlaceInFlow>> {
+        self.last_scan
+            .filter(|(at, took)| at.elapsed() < RESCAN_EVERY.max(*took * SCAN_SHARE))
+            .map(|_| &self.flows)
+    }
+
+    /// Whether a full scan is due, if the cursor found nothing.
+    pub(crate) fn may_rescan(&self) -> bool {
+        self.last_scan.is_none_or(|(at, took)| took < CHEAP_SCAN || at.elapsed() >= took * SCAN_SHARE)
+    }
+
+    /// A full scan found these flows.
+    pub(crate) fn record_scan(&mut self, flows: impl Iterator<Item = String>, took: Duration) {
+        self.flows = flows.map(|flow| (flow, BEGINNING)).collect();
+        self.last_scan = Some((Instant::now(), took));
+    }
+
+    /// A full scan took so long, with the reads of each flow's first tasks.
+    pub(crate) fn record_scan_time(&mut self, took: Duration) {
+        self.last_scan = Some((Instant::now(), took));
+    }
+
+    /// The first task of a known flow is here; `None` = it has none.
+    pub(crate) fn move_to(&mut self, flow: &str, first: Option<PlaceInFlow>) {
+        match (self.flows.get_mut(flow), first) {
+            (Some(place), Some(first)) => *place = first,
+            (Some(_), None) => drop(self.flows.remove(flow)),
+            (None, _) => {}
+        }
+    }
+
+    /// This coordinator made a task available.
+    pub(crate) fn note_available(&mut self, flow: String, record: &TaskRecord) {
+        self.move_back(flow, (record.rank(), record.id));
+    }
+
+    fn move_back(&mut self, flow: String, here: PlaceInFlow) {
+        let place = self.flows.entry(flow).or_insert(here);
+        *place = here.min(*place);
+    }
+}
+
+/// The tasks that a coordinator's other writers make available, for the writer that leases.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AvailabilityHints(Arc<Mutex<LeaseCursor>>);
+
+impl AvailabilityHints {
+    /// Passes on what a writer's committed transaction made available: all that its own cursor, empty before, holds.
+    pub(crate) fn publish(&self, made: LeaseCursor) {
+        if !made.flows.is_empty() {
+            let mut hints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            made.flows.into_iter().for_each(|(flow, here)| hints.move_back(flow, here));
+        }
+    }
+
+    /// Moves what was passed on into the cursor of the writer that leases.
+    pub(crate) fn take_into(&self, cursor: &mut LeaseCursor) {
+        let hints = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        hints.flows.into_iter().for_each(|(flow, here)| cursor.move_back(flow, here));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_moves_on_and_back_for_tasks_before_it() {
+        let id = |n| TaskId(uuid::Uuid::from_u128(n));
+        let mut cursor = LeaseCursor::default();
+        assert!(cursor.fresh_flows().is_none() && cursor.may_rescan());
+        cursor.record_scan(["a".to_owned(), "b".to_owned()].into_iter(), Duration::ZERO);
+        assert!(cursor.may_rescan(), "a cheap one");
+        cursor.move_to("a", Some((7, id(1))));
+        cursor.move_to("b", None);
+        cursor.move_to("c", Some((1, id(1))));
+        let known = |cursor: &LeaseCursor| cursor.fresh_flows().expect("fresh").clone();
+        assert_eq!(known(&cursor), BTreeMap::from([("a".to_owned(), (7, id(1)))]));
+        // Another writer makes tasks available, twice before this one asks.
+        let hints = AvailabilityHints::default();
+        for rank in [5, 6] {
+            let mut made = LeaseCursor::default();
+            made.move_back("a".to_owned(), (rank, id(2)));
+            hints.publish(made);
+        }
+        hints.take_into(&mut cursor);
+        hints.take_into(&mut cursor);
+        assert_eq!(known(&cursor), BTreeMap::from([("a".to_owned(), (5, id(2)))]));
+        // A scan that took long stays valid for long.
+        cursor.record_scan(["a".to_owned()].into_iter(), Duration::from_secs(60));
+        assert!(!cursor.may_rescan());
+    }
+}

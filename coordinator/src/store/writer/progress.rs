@@ -1,0 +1,124 @@
+//! Whether the store's writers make progress. A lock that is never given back, a disk that hangs or a database that is
+//! gone would otherwise be silence: here it becomes a reason for `/readyz` and a line in the log.
+//!
+//! Invariants: time is monotonic, so a stepped clock is no stall. Only a transaction that the database carried out, or
+//! that a decision refused, counts as progress: a stall lasts over all tries until one of them succeeds.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::store::WriterStall;
+
+/// A writer without progress for so long, while work waits for it, is stuck. Far above the longest usual transaction,
+/// well below a lease.
+const STALL_AFTER: Duration = Duration::from_secs(5);
+
+/// Another session (PostgreSQL) or process (SQLite) holds a lock.
+pub(crate) const LOCK_HELD: &str = "another session or process holds a lock that it needs";
+
+/// A standby, or an old primary after a failover.
+pub(crate) const READ_ONLY: &str = "the database is read-only";
+
+/// No connection, or none that lasts.
+pub(crate) const UNREACHABLE: &str = "the database cannot be reached";
+
+/// The progress of one writer.
+#[derive(Debug, Default)]
+pub(crate) struct WriterProgress(Mutex<WriterState>);
+
+#[derive(Debug, Default)]
+struct WriterState {
+    /// Since when it has had work and made no progress.
+    stuck_since: Option<Instant>,
+    /// Since when nothing is in hand, once a transaction has ended.
+    idle_since: Option<Instant>,
+    doing: &'static str,
+    in_hand: usize,
+    obstacle: Option<&'static str>,
+}
+
+impl WriterProgress {
+    fn state(&self) -> MutexGuard<'_, WriterState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The writer begins a transaction for so many requests.
+    pub(crate) fn begin(&self, doing: &'static str, requests: usize) {
+        let mut state = self.state();
+        if state.idle_since.take().is_some_and(|since| since.elapsed() >= STALL_AFTER) {
+            // What failed before a long idle time says nothing about this transaction.
+            state.stuck_since = None;
+        }
+        state.stuck_since.get_or_insert_with(Instant::now);
+        state.doing = doing;
+        state.in_hand = requests;
+    }
+
+    /// A try failed at this; the writer tries again.
+    pub(crate) fn note_obstacle(&self, obstacle: &'static str) {
+        self.state().obstacle = Some(obstacle);
+    }
+
+    /// The transaction has ended, one way or the other.
+    pub(crate) fn end(&self, is_progress: bool) {
+        let mut state = self.state();
+        state.in_hand = 0;
+        state.idle_since = Some(Instant::now());
+        if is_progress {
+            state.stuck_since = None;
+            state.obstacle = None;
+        }
+    }
+
+    /// The stall of the writer while so many requests wait in its queue.
+    pub(crate) fn find_stall(&self, queued: usize) -> Option<WriterStall> {
+        let state = self.state();
+        if state.in_hand + queued == 0 {
+            // What failed was answered, and nothing waits: the next request shows more.
+            return None;
+        }
+        let stalled_for = state.stuck_since?.elapsed();
+        let WriterState { doing, in_hand, obstacle, .. } = *state;
+        let stall = WriterStall { stalled_for, doing, waiting: in_hand + queued, obstacle };
+        (stalled_for >= STALL_AFTER).then_some(stall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn began_long_ago(progress: &WriterProgress) {
+        progress.begin("writing", 0);
+        progress.state().stuck_since = Instant::now().checked_sub(STALL_AFTER);
+    }
+
+    #[test]
+    fn only_a_transaction_that_was_carried_out_ends_a_stall() {
+        let progress = WriterProgress::default();
+        assert_eq!(progress.find_stall(7), None, "nothing was asked of it");
+        progress.begin("writing", 0);
+        assert_eq!(progress.find_stall(7), None, "it has only begun");
+        began_long_ago(&progress);
+        progress.note_obstacle(LOCK_HELD);
+        let stall = progress.find_stall(7).expect("stuck");
+        assert_eq!((stall.waiting, stall.obstacle), (7, Some(LOCK_HELD)));
+        assert!(stall.to_string().contains("no progress for 5 s"), "{stall}");
+        progress.end(false);
+        progress.begin("writing", 0);
+        assert!(progress.find_stall(1).is_some(), "the next try is no progress yet");
+        progress.end(false);
+        assert_eq!(progress.find_stall(0), None, "nothing waits");
+        progress.state().idle_since = Instant::now().checked_sub(STALL_AFTER);
+        progress.begin("writing", 0);
+        assert_eq!(progress.find_stall(1), None, "what failed long ago says nothing about this transaction");
+        began_long_ago(&progress);
+        assert!(progress.find_stall(1).is_some());
+        progress.end(true);
+        assert_eq!(progress.find_stall(7), None);
+        progress.begin("writing", 0);
+        assert_eq!(progress.find_stall(1), None, "a new transaction has its whole time");
+    }
+}

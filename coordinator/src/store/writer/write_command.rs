@@ -1,0 +1,380 @@
+//! The commands of a writer, each on its way with the sender of its own reply.
+//!
+//! There are two sets: a [`BatchCommand`] shares a transaction with others, an [`ExclusiveCommand`] has one of its own.
+//! [`Request`] ties a command to the sender of exactly its reply type, so no reply is taken for another's. A writer decides
+//! a request (`plan/`), commits, and only then the reply is sent (`write_queue.rs`); a command is kept until then, because a
+//! batch that fails is decided again, command by command.
+
+use std::sync::Arc;
+
+use docket_schema::{
+    content::BlobRef,
+    event::NewEvent,
+    ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::{CallCost, PermitCost, StreamsArchived},
+    task::TaskRecord,
+    wire::LeaseRequest,
+};
+use tokio::sync::oneshot;
+
+use crate::store::{
+    AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
+    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewTask, Permitted, Rebuilding, Renewed,
+    Reserved, Restore, RestoreError, StoreError, Taken, Term, blobs::PackedBlob,
+};
+
+/// A command, with the types of its reply.
+pub(crate) trait WriteCommand: Send + Sized + 'static {
+    type Done: Send;
+    type Error: ReplyError;
+    /// What the writer is doing, for errors.
+    const DOING: &'static str;
+
+    /// The request, as one of its set.
+    fn into_set(request: Request<Self>) -> WriteRequest;
+}
+
+/// What a command is answered.
+type Reply<C> = Result<<C as WriteCommand>::Done, <C as WriteCommand>::Error>;
+
+/// The error of a reply: a refusal, or why the store could not carry the command out.
+pub(crate) trait ReplyError: From<StoreError> + Send {
+    /// Why the store could not; `None` for a refusal.
+    fn store_error(&self) -> Option<&StoreError>;
+}
+
+/// A command on its way to a writer.
+pub(crate) struct Request<C: WriteCommand> {
+    pub(crate) command: C,
+    /// What was decided, and is sent once it is committed.
+    pub(crate) reply: Option<Reply<C>>,
+    sender: Option<oneshot::Sender<Reply<C>>>,
+}
+
+impl<C: WriteCommand> Request<C> {
+    /// A request, and the receiver of its reply. The receiver ends without one if the writer has ended.
+    pub(crate) fn channel(command: C) -> (WriteRequest, oneshot::Receiver<Reply<C>>) {
+        let (sender, receiver) = oneshot::channel();
+        (C::into_set(Self { command, reply: None, sender: Some(sender) }), receiver)
+    }
+}
+
+/// The part of a request that does not depend on its command.
+pub(crate) trait PendingReply {
+    /// What the writer is doing, for errors.
+    fn doing(&self) -> &'static str;
+
+    fn is_decided(&self) -> bool;
+
+    /// Takes a decision back: it was not written.
+    fn undecide(&mut self);
+
+    /// Decides that the store cannot carry the command out.
+    fn fail(&mut self, error: StoreError);
+
+    /// Why the store could not carry the command out; `None` if it did, or refused.
+    fn store_error(&self) -> Option<&StoreError>;
+
+    /// Sends the reply. The receiver may be gone.
+    fn send(&mut self);
+}
+
+impl<C: WriteCommand> PendingReply for Request<C> {
+    fn doing(&self) -> &'static str {
+        C::DOING
+    }
+
+    fn is_decided(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    fn undecide(&mut self) {
+        self.reply = None;
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        self.reply = Some(Err(error.into()));
+    }
+
+    fn store_error(&self) -> Option<&StoreError> {
+        self.reply.as_ref()?.as_ref().err()?.store_error()
+    }
+
+    fn send(&mut self) {
+        if let (Some(sender), Some(reply)) = (self.sender.take(), self.reply.take()) {
+            let _ = sender.send(reply);
+        }
+    }
+}
+
+impl ReplyError for StoreError {
+    fn store_error(&self) -> Option<&StoreError> {
+        Some(self)
+    }
+}
+
+impl ReplyError for CommandError {
+    fn store_error(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Append(error) => error.store_error(),
+            Self::Rejected(_) | Self::NoTask(_) => None,
+        }
+    }
+}
+
+macro_rules! reply_errors {
+    ($($error:ty),*) => {
+        $(impl ReplyError for $error {
+            fn store_error(&self) -> Option<&StoreError> {
+                if let Self::Store(error) = self { Some(error) } else { None }
+            }
+        })*
+    };
+}
+
+reply_errors!(AppendError, ImportError, ArchiveError, RestoreError);
+
+/// A set of commands: `NAME(COMMAND) -> DONE, ERROR: WHAT IT IS DOING`.
+macro_rules! command_set {
+    (
+        $(#[$doc:meta])*
+        $set:ident: $($name:ident($command:ty) -> $done:ty, $error:ty: $doing:literal;)*
+    ) => {
+        $(#[$doc])*
+        pub(crate) enum $set {
+            // Boxed: a request is moved through a queue and from batch to batch.
+            $($name(Box<Request<$command>>),)*
+        }
+
+        impl $set {
+            /// The request, whatever its command.
+            pub(crate) fn pending(&self) -> &dyn PendingReply {
+                match self {
+                    $(Self::$name(request) => &**request,)*
+                }
+            }
+
+            /// The request, whatever its command.
+            pub(crate) fn pending_mut(&mut self) -> &mut dyn PendingReply {
+                match self {
+                    $(Self::$name(request) => &mut **request,)*
+                }
+            }
+        }
+
+        $(impl WriteCommand for $command {
+            type Done = $done;
+            type Error = $error;
+            const DOING: &'static str = $doing;
+
+            fn into_set(request: Request<Self>) -> WriteRequest {
+                WriteRequest::from($set::$name(Box::new(request)))
+            }
+        })*
+
+        impl From<$set> for WriteRequest {
+            fn from(command: $set) -> Self {
+                Self::$set(command)
+            }
+        }
+    };
+}
+
+/// A command of either set.
+pub(crate) enum WriteRequest {
+    BatchCommand(BatchCommand),
+    ExclusiveCommand(ExclusiveCommand),
+}
+
+command_set! {
+    /// Commands that share a transaction: each is decided on the working set, then all are written together.
+    BatchCommand:
+    Append(AppendCommand) -> Appended, AppendError: "appending";
+    Task(TaskCommand) -> (TaskRecord, Option<Appended>), CommandError: "writing a command";
+    Submit(SubmitTasks) -> Vec<(TaskId, bool)>, AppendError: "submitting tasks";
+    Lease(LeaseTasks) -> Leased, StoreError: "leasing tasks";
+    Heartbeat(RenewLeases) -> Renewed, StoreError: "renewing leases";
+    PutBlobs(PutBlobs) -> (), StoreError: "storing blobs";
+    TouchBlobs(TouchBlobs) -> Vec<BlobHash>, StoreError: "touching blobs";
+    Import(ImportStreams) -> Imported, ImportError: "importing a run";
+    TakeInbox(TakeInbox) -> Vec<InboxMoved>, StoreError: "taking tasks from the inbox";
+    Remove(RemoveStreams) -> (), ArchiveError: "removing archived streams";
+    Restore(RestoreStreams) -> (), RestoreError: "bringing streams back from the archive";
+}
+
+command_set! {
+    /// Commands with a transaction of their own, which read and write the database themselves.
+    ExclusiveCommand:
+    ActInbox(ActInbox) -> bool, StoreError: "changing the inbox";
+    CallEnded(EndCall) -> (), StoreError: "pacing a model provider";
+    CountBatch(CountBatch) -> bool, StoreError: "counting what a batch uses";
+    DrainWorker(DrainWorker) -> bool, StoreError: "draining a worker";
+    DropBlobs(DropBlobs) -> Vec<BlobRef>, StoreError: "dropping blobs";
+    Permit(TakePermit) -> Permitted, StoreError: "pacing a model provider";
+    Rebuild(RebuildProjections) -> Vec<Difference>, StoreError: "rebuilding projections";
+    Reserve(ReserveBudget) -> Reserved, StoreError: "counting what a batch uses";
+    Secret(ReadSecret) -> [u8; 32], StoreError: "reading the secret";
+    Term(Term) -> Taken, StoreError: "taking a term";
+}
+
+impl BatchCommand {
+    /// The caller's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::Append(request) => request.command.now,
+            Self::Task(request) => request.command.now,
+            Self::Submit(request) => request.command.now,
+            Self::Lease(request) => request.command.now,
+            Self::Heartbeat(request) => request.command.now,
+            Self::PutBlobs(request) => request.command.now,
+            Self::TouchBlobs(request) => request.command.now,
+            Self::Import(request) => request.command.now,
+            Self::TakeInbox(request) => request.command.now,
+            Self::Remove(request) => request.command.now,
+            Self::Restore(request) => request.command.now,
+        }
+    }
+
+    /// While a batch is decided, positions count from 0; the transaction says where the batch begins.
+    pub(crate) fn place(&mut self, base: u64) {
+        let appended = if let Self::Append(request) = self {
+            request.reply.as_mut().and_then(|reply| reply.as_mut().ok())
+        } else if let Self::Task(request) = self {
+            request.reply.as_mut().and_then(|reply| reply.as_mut().ok()?.1.as_mut())
+        } else {
+            None
+        };
+        if let Some(appended) = appended.filter(|appended| !appended.repeated) {
+            appended.position = Position(appended.position.0 + base);
+        }
+    }
+}
+
+impl ExclusiveCommand {
+    /// Whether heads and records that a writer remembers may be wrong afterwards. The other commands change no stream and
+    /// no record of a task.
+    pub(crate) const fn changes_projections(&self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
+}
+
+/// The latest time that any of the commands names.
+pub(crate) fn latest_now(batch: &[&mut BatchCommand]) -> Timestamp {
+    batch.iter().map(|command| command.now()).max().unwrap_or_default()
+}
+
+/// What a batch is doing, for errors: that of its first command.
+pub(crate) fn doing(batch: &[&mut BatchCommand]) -> &'static str {
+    batch.first().map_or("writing", |command| command.pending().doing())
+}
+
+/// [`Append`](crate::store::Append), its blobs packed.
+pub(crate) struct AppendCommand {
+    pub(crate) stream: StreamId,
+    pub(crate) condition: Condition,
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) names: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TaskCommand {
+    pub(crate) task: TaskId,
+    pub(crate) decide: Decide,
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) names: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct SubmitTasks {
+    pub(crate) tasks: Vec<NewTask>,
+    pub(crate) by: String,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct LeaseTasks {
+    pub(crate) request: LeaseRequest,
+    pub(crate) runs: Vec<RunId>,
+    pub(crate) lease_ms: u64,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RenewLeases {
+    pub(crate) beat: Heartbeat,
+    pub(crate) lease_ms: u64,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct PutBlobs {
+    pub(crate) blobs: Vec<PackedBlob>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TouchBlobs {
+    pub(crate) hashes: Vec<BlobHash>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct ImportStreams {
+    pub(crate) import: Import,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct TakeInbox {
+    pub(crate) moves: Vec<InboxMove>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RemoveStreams {
+    pub(crate) archived: StreamsArchived,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct RestoreStreams {
+    pub(crate) restore: Restore,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) struct ActInbox {
+    pub(crate) row: String,
+    pub(crate) act: InboxAct,
+}
+
+pub(crate) struct EndCall {
+    pub(crate) run: RunId,
+}
+
+pub(crate) struct CountBatch {
+    pub(crate) batch: BatchId,
+}
+
+pub(crate) struct DrainWorker {
+    pub(crate) incarnation: IncarnationId,
+}
+
+pub(crate) struct DropBlobs {
+    pub(crate) hashes: Vec<BlobHash>,
+    pub(crate) untouched_since: Timestamp,
+}
+
+pub(crate) struct TakePermit {
+    pub(crate) provider: String,
+    pub(crate) caller: (RunId, Epoch),
+    pub(crate) cost: PermitCost,
+    pub(crate) now: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+pub(crate) struct RebuildProjections {
+    pub(crate) seen: Arc<Rebuilding>,
+}
+
+pub(crate) struct ReserveBudget {
+    pub(crate) caller: (RunId, Epoch),
+    pub(crate) call: CallCost,
+}
+
+pub(crate) struct ReadSecret {
+    pub(crate) fresh: [u8; 32],
+}
