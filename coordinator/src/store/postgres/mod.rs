@@ -3,7 +3,6 @@
 mod hints;
 mod lock_free;
 mod open;
-mod quick;
 mod scratch_schema;
 mod server_link;
 mod statement;

@@ -4,7 +4,10 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::{
     clock,
-    store::{StoreError, conn::Dialect, fault::store_error},
+    store::{
+        StoreError,
+        db::{Dialect, store_error},
+    },
 };
 
 /// A schema of its own in a database. It stays until [`ScratchSchema::remove`].
