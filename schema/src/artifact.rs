@@ -6,11 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    content::WorkPath,
-    message::CallId,
-    tool::{TestCounts, is_zero},
-};
+use crate::{content::WorkPath, event::is_zero, message::CallId, tool::TestCounts};
 
 pub use crate::tool::{Changes, FileChanged, FileDiff, Hunk};
 

@@ -25,6 +25,30 @@ impl ParseIdError {
     }
 }
 
+/// Writes values of a type to JSON as what their `Display` says.
+macro_rules! serialize_as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    };
+}
+pub(crate) use serialize_as_text;
+
+/// Reads values of a type from JSON as their `FromStr` does.
+macro_rules! deserialize_from_text {
+    ($type:ty) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use deserialize_from_text;
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
@@ -281,17 +305,8 @@ impl FromStr for Timestamp {
     }
 }
 
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+serialize_as_text!(Timestamp);
+deserialize_from_text!(Timestamp);
 
 impl JsonSchema for Timestamp {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -356,11 +371,7 @@ impl FromStr for QueueName {
     }
 }
 
-impl<'de> Deserialize<'de> for QueueName {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+deserialize_from_text!(QueueName);
 
 /// Which sequence of events: every event belongs to exactly one. Text form `run/0190…`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -466,17 +477,8 @@ impl FromStr for StreamId {
     }
 }
 
-impl Serialize for StreamId {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for StreamId {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+serialize_as_text!(StreamId);
+deserialize_from_text!(StreamId);
 
 impl JsonSchema for StreamId {
     fn schema_name() -> std::borrow::Cow<'static, str> {

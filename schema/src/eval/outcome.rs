@@ -4,9 +4,10 @@
 use std::{fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    ids::{deserialize_from_text, serialize_as_text},
     run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage},
     task::TaskState,
 };
@@ -212,17 +213,8 @@ impl fmt::Display for EvalExpected {
 
 macro_rules! as_text {
     ($type:ty, $name:literal, $pattern:literal) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
+        serialize_as_text!($type);
+        deserialize_from_text!($type);
 
         impl JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {

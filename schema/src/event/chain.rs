@@ -1,6 +1,6 @@
 //! The hash chain over a stream's events: what of an event is hashed, and how a chain is followed.
 
-use super::{Envelope, EventRef, Head};
+use super::envelope::{Envelope, EventRef, Head};
 use crate::ids::{Epoch, EventHash, Seq, StreamId, Timestamp, Turn};
 
 /// What of an event is hashed, borrowed: the store hashes thousands a second.

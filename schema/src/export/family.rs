@@ -15,8 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ArchiveHeader, BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LineageError, Record,
-    VERSION, Writer, reader::record_of,
+    line::{ArchiveHeader, BlobLine, End, Record, VERSION, Writer},
+    lineage::{EXPORT_EVENTS_MAX, LineageError},
+    reader::{ExportError, ExportFault, Item, record_of},
 };
 use crate::{
     content::BlobRef,

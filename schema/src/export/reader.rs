@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Header, LINE_BYTES_MAX, Lineage, LineageError, PLAIN_START, VERSION,
-    line::{BlobLine, End, Record},
+    line::{BlobLine, End, Header, LINE_BYTES_MAX, PLAIN_START, Record, VERSION},
+    lineage::{Lineage, LineageError},
 };
 use crate::{
     content::BlobRef,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{ExportError, Header, Item, Reader, Writer};
+use super::{
+    line::{Header, Writer},
+    reader::{ExportError, Item, Reader},
+};
 use crate::{
     event::Envelope,
     ids::{BlobHash, StreamId},

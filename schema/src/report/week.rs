@@ -2,9 +2,8 @@
 
 use chrono::{DateTime, Datelike as _, NaiveDate, Weekday};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::ids::{ParseIdError, Timestamp};
+use crate::ids::{ParseIdError, Timestamp, deserialize_from_text, serialize_as_text};
 
 const WEEK_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
@@ -74,17 +73,8 @@ impl std::str::FromStr for Week {
     }
 }
 
-impl Serialize for Week {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Week {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
+serialize_as_text!(Week);
+deserialize_from_text!(Week);
 
 impl JsonSchema for Week {
     fn schema_name() -> std::borrow::Cow<'static, str> {

@@ -100,18 +100,13 @@ pub struct RunBlocked {
     /// What led to it.
     pub why: BlockedWhy,
     /// Where the provider is only away: how often in a row the run rests for that, from 1.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub outages: u32,
     /// Where policy asks: of which call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<AboutCall>,
     /// The decision.
     pub decision: DecisionHash,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// The call that a blocker is about, and the rule that asks.

@@ -109,13 +109,8 @@ pub struct ModelFailed {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_person: bool,
     /// From the request's first byte to the failure, in milliseconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub duration_ms: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// What policy says of a call, and which rule said it.

@@ -13,10 +13,10 @@ pub struct ExternalTool {
     /// Its name at the server.
     pub tool: String,
     /// The server says that it changes nothing.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
     /// The server says that the same call again changes nothing more.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idempotent: bool,
 }
 
@@ -27,9 +27,4 @@ pub struct LeftOutServer {
     pub server: String,
     /// Why it did not answer.
     pub why: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
 }

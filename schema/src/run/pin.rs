@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{sampling::Effort, unverified_policy::UnverifiedPolicy};
 use crate::{
     content::{BlobRef, WorkPath},
+    event::is_zero,
     message::{ModelRef, Prices},
     tool::ToolSet,
 };
@@ -211,11 +212,6 @@ impl FromStr for Complexity {
             _ => Err("it must be low, medium or high"),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]

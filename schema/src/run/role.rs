@@ -39,7 +39,7 @@ pub struct RoleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
     /// Most tokens of a file that it is given; 0 = as its model's window allows.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub context_tokens_max: u64,
     /// Which files its tools may write.
     #[serde(default, skip_serializing_if = "WriteScope::is_any")]
@@ -74,11 +74,6 @@ impl FromStr for WriteScope {
             _ => Err("it must be any or tests"),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl RoleSpec {

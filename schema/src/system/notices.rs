@@ -179,12 +179,8 @@ pub struct EndCounts {
     /// Given up.
     pub discarded: u64,
     /// Those that have not ended, and wait for one that failed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub behind_failed: u64,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl fmt::Display for EndCounts {

@@ -3,10 +3,10 @@
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{ParseIdError, TaskId, Timestamp},
+    ids::{ParseIdError, TaskId, Timestamp, deserialize_from_text},
     task::TaskSpec,
 };
 
@@ -48,11 +48,7 @@ impl FromStr for ScheduleName {
     }
 }
 
-impl<'de> Deserialize<'de> for ScheduleName {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+deserialize_from_text!(ScheduleName);
 
 /// What becomes of firings that were due while no coordinator ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]

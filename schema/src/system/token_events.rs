@@ -3,9 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
-use crate::ids::{BlobHash, ParseIdError, Timestamp};
+use crate::ids::{BlobHash, ParseIdError, Timestamp, deserialize_from_text};
 
 /// Longest name of a token, in bytes: it stands in every event that its holder causes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 64;
@@ -78,11 +78,7 @@ impl FromStr for TokenName {
     }
 }
 
-impl<'de> Deserialize<'de> for TokenName {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+deserialize_from_text!(TokenName);
 
 /// A token was made. Stands in `system/tokens`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -54,18 +54,14 @@ pub struct TaskDeliveryClaimed {
     /// How long it holds unless it is written again.
     pub term_ms: u64,
     /// They are going to push.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub push: bool,
     /// They are going to run their user's hook.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hook: bool,
     /// By which token.
     #[serde(default)]
     pub by: String,
-}
-
-const fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// There is nothing to deliver: the run changed nothing.

@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Labels, TaskRecord, TaskSpec};
+use super::{conditions::Labels, record::TaskRecord, spec::TaskSpec};
 use crate::{
     ids::{BatchId, BlobHash, ParseIdError, QueueName},
     message::ModelRef,

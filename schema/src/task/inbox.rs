@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Conditions, TaskSpec};
+use super::{conditions::Conditions, spec::TaskSpec};
 use crate::ids::TaskId;
 
 /// The field that names a task to take the others from.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::content::WorkPath;
+use crate::{content::WorkPath, event::is_zero};
 
 /// What became of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,11 +68,6 @@ impl Changes {
     pub fn lines(&self) -> u32 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.added).saturating_add(file.removed))
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-pub(crate) const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub struct NetworkSeen {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<PlaceRefused>,
     /// Connections and refusals at further places, which are not named.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::event::is_zero")]
     pub left_out: u32,
 }
 
@@ -43,9 +43,4 @@ pub struct PlaceRefused {
     pub why: String,
     /// How often.
     pub times: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }

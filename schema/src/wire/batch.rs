@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StateCount;
+use super::task::StateCount;
 use crate::{
+    event::is_zero,
     ids::{BatchId, TaskId, Timestamp},
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
@@ -66,10 +67,6 @@ pub struct BatchView {
     /// When the last of them did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ended_at: Option<Timestamp>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl BatchView {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TaskQuery;
+use super::query::TaskQuery;
 use crate::{
     ids::TaskId,
     task::{TaskBlockedWhy, TaskState},

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BlobUpload, TaskView};
+use super::{log::BlobUpload, task::TaskView};
 use crate::{
     content::{BlobRef, WorkPath},
     event::Envelope,

@@ -10,7 +10,7 @@ use crate::{
     task::{DelegatedBy, Labels, TaskSpec, TaskState},
 };
 
-use super::WorkerFault;
+use super::fault::WorkerFault;
 
 /// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchBudget, BlockedCount, QueueView, StateCount, WorkerView};
+use super::{
+    batch::{BatchBudget, BlockedCount},
+    queue::QueueView,
+    task::{StateCount, WorkerView},
+};
 use crate::{
     ids::{BatchId, IncarnationId, QueueName, RunId, TaskId, Timestamp},
     message::ModelRef,

@@ -4,10 +4,10 @@
 //! ([`TaskQuery::admits`]) is tried on what it answered, by the same words on every store.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{BatchId, ParseIdError, QueueName, TaskId, Timestamp},
+    ids::{BatchId, ParseIdError, QueueName, TaskId, Timestamp, deserialize_from_text, serialize_as_text},
     task::{TaskSpec, TaskState},
 };
 
@@ -57,18 +57,8 @@ impl std::str::FromStr for TaskStates {
     }
 }
 
-impl Serialize for TaskStates {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for TaskStates {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+serialize_as_text!(TaskStates);
+deserialize_from_text!(TaskStates);
 
 impl JsonSchema for TaskStates {
     fn schema_name() -> std::borrow::Cow<'static, str> {

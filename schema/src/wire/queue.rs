@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StateCount;
+use super::task::StateCount;
 use crate::{
     ids::{QueueName, TaskId, Timestamp},
     queue::QueueSettings,

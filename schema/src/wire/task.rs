@@ -5,7 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ROOM_DRAINS, Room, WorkerFault};
+use super::{
+    fault::WorkerFault,
+    lease::{ROOM_DRAINS, Room},
+};
 use crate::{
     event::Head,
     ids::{IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},

@@ -7,21 +7,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use changes::is_zero;
-pub use changes::{Changes, FileChanged, FileDiff, Hunk};
-pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
-pub use not_run::{CheckProgress, NotRun, NotRunCause};
-
+use super::{changes::Changes, network::NetworkSeen, not_run::NotRun};
 use crate::{
     content::WorkPath,
+    event::is_zero,
     ids::{BlobHash, RunId, TaskId},
     message::CallId,
     task_state::TaskState,
 };
-
-mod changes;
-mod network;
-mod not_run;
 
 /// What recovery may do with a call that has an intent and no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -305,7 +298,7 @@ pub struct ChildFacts {
     /// Nano-dollars, likewise.
     pub cost_nusd: u64,
     /// Milliseconds that they worked; 0 in logs from before that was noted.
-    #[serde(default, skip_serializing_if = "no_time")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub worked_ms: u64,
     /// Paths that were taken over from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -313,11 +306,6 @@ pub struct ChildFacts {
     /// Paths that were not, for both changed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<WorkPath>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-const fn no_time(ms: &u64) -> bool {
-    *ms == 0
 }
 
 #[cfg(test)]

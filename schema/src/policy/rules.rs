@@ -1,20 +1,16 @@
-//! Policy: which calls of a model are run, which are refused, and of which a person is asked (E12).
-//!
-//! Data only; it is pinned where a run begins, so that a decision can be made again. How calls are held against it
-//! stands beside the tools.
+//! A policy and its rules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use bounds::{PARTS_MAX, PolicyError, TEXT_CHARS_MAX};
-use bounds::{check_texts, some_or_left_out};
-pub use network::{AllowList, HostName, HostPattern, NETWORK_BYTES_MAX, Network, Place, Way};
-
-mod bounds;
-mod network;
+use super::{
+    bounds::{PolicyError, TEXT_CHARS_MAX, check_texts, some_or_left_out},
+    network::Network,
+};
 
 /// Rules of one policy at most.
 pub const RULES_MAX: usize = 200;
+
 /// What a rule says. In this order, for the strictest wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
