@@ -3,9 +3,10 @@
 //! the first line only. Read by the search's depth, it would be indented twice.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Found, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    found::Found,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
     text::{collapse, indent_of},
     tokens::words,
 };
@@ -166,10 +167,7 @@ pub(super) fn of_next<'a>(pattern: &'a Pattern, prefix: &str) -> Option<&'a str>
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
+    use crate::{Edit, Hint, apply};
 
     fn made(before: &str, search: &str, replace: &str) -> String {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };

@@ -5,10 +5,11 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
+    doc::Doc,
+    edit::Edit,
     elision::is_elision,
-    fuzzy::align_lines,
-    locate::{Doc, Pattern},
-    plan::Edit,
+    pattern::Pattern,
+    similarity::align_lines,
     statement::code_of,
     text::{collapse, fold},
 };
@@ -241,10 +242,8 @@ fn cut(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{hint::Hint, plan::apply},
-        *,
-    };
+    use super::*;
+    use crate::{Hint, apply};
 
     fn edit(search: &str, replace: &str) -> Edit {
         Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }

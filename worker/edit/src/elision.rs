@@ -2,9 +2,9 @@
 //! which docket's own tools leave text out. None of them is ever written in place of what it stands for.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
     tokens::changes,
 };
 
@@ -341,7 +341,8 @@ fn comment_body(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::made, *};
+    use super::*;
+    use crate::testing::made;
 
     #[test]
     fn words_about_omission_are_told_from_code() {

@@ -2,9 +2,9 @@
 //! a language's name, a divider. None of it is text of a file.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
 };
 
 /// Tags in which other editors wrap a replacement or a call.
@@ -136,7 +136,7 @@ fn brings_block(pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     #[test]
     fn no_frame_at_either_end_is_written() {

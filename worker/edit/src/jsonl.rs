@@ -9,9 +9,9 @@ use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    edit::{Edit, Hint},
     forms::read_patch,
-    hint::Hint,
-    plan::{Edit, apply},
+    plan::apply,
 };
 
 #[derive(Deserialize)]
