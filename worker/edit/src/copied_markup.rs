@@ -8,12 +8,11 @@ use super::{
 
 /// What the replacement would write that is no text of a file, and that this file does not have.
 pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
     let quoted = |dirt: Dirt, line: String| format!("`{}`: {}", line.trim(), dirt.text());
     if let Some(line) = elision::written(doc, pattern) {
         return Some(quoted(Dirt::Elision, line));
     }
-    let mark = pattern.replace.lines().find(|line| marks(line) && !is_there(line)).map(str::to_owned);
+    let mark = pattern.replace.lines().find(|line| marks(line) && !doc.has_line(line)).map(str::to_owned);
     if let Some(line) = mark.or_else(|| frame::written(doc, pattern)) {
         return Some(quoted(Dirt::Marker, line));
     }

@@ -23,6 +23,11 @@ impl<'a> Doc<'a> {
         Self { text, lines, eol, solid, collapsed: OnceCell::new() }
     }
 
+    /// Whether a line reads so, but for the blanks around it.
+    pub(super) fn has_line(&self, text: &str) -> bool {
+        self.lines.iter().any(|line| line.text.trim() == text.trim())
+    }
+
     /// The solid lines, collapsed.
     pub(super) fn collapsed(&self) -> &[String] {
         self.collapsed.get_or_init(|| self.solid.iter().map(|at| collapse(self.lines[*at].text)).collect())

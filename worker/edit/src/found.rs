@@ -15,9 +15,14 @@ pub(super) struct Found {
 impl Found {
     /// First and last line of the file that the search stands for.
     pub(super) fn region(&self) -> std::ops::Range<usize> {
-        let first = self.align.iter().flatten().min().copied().unwrap_or(0);
-        first..self.align.iter().flatten().max().map_or(first, |last| last + 1)
+        region_of(&self.align)
     }
+}
+
+/// As [`Found::region`], of an alignment alone.
+pub(super) fn region_of(align: &[Option<usize>]) -> std::ops::Range<usize> {
+    let first = align.iter().flatten().min().copied().unwrap_or(0);
+    first..align.iter().flatten().max().map_or(first, |last| last + 1)
 }
 
 /// Why there is no one place.

@@ -69,7 +69,7 @@ pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<
         let Match::One(hidden) = fits(said, doc.lines[*at].text) else {
             return Err(Miss::Hidden(format!(", and it is not certain which at line {}", at + 1)));
         };
-        known.extend(pieces(said).into_iter().zip(hidden).map(|((left, mark), hidden)| Known {
+        known.extend(pieces(said).0.into_iter().zip(hidden).map(|((left, mark), hidden)| Known {
             mark,
             left,
             hidden,
@@ -86,29 +86,21 @@ pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<
     Ok(Some(Unmasked { pattern: Pattern { search, replace }, line: lines[*one].start }))
 }
 
-/// The marks of a line, each with the text before it.
-fn pieces(line: &str) -> Vec<(&str, &str)> {
+/// The marks of a line, each with the text before it, and the text behind the last one.
+fn pieces(line: &str) -> (Vec<(&str, &str)>, &str) {
     let mut out = Vec::new();
     let mut rest = line.trim();
     while let Some(mark) = redact::first_mark(rest) {
         out.push((&rest[..mark.start], &rest[mark.clone()]));
         rest = &rest[mark.end..];
     }
-    out
-}
-
-/// The text behind the last mark of a line.
-fn tail(line: &str) -> &str {
-    let mut rest = line.trim();
-    while let Some(mark) = redact::first_mark(rest) {
-        rest = &rest[mark.end..];
-    }
-    rest
+    (out, rest)
 }
 
 /// The characters of a line that belong to no mark.
 fn outside(line: &str) -> String {
-    pieces(line).iter().map(|(left, _)| *left).chain([tail(line)]).collect()
+    let (pieces, tail) = pieces(line);
+    pieces.iter().map(|(left, _)| *left).chain([tail]).collect()
 }
 
 enum Match<'a> {
@@ -123,7 +115,7 @@ enum Match<'a> {
 /// part is quoted must have text on both sides of its marks.
 fn fits<'a>(said: &str, real: &'a str) -> Match<'a> {
     let real = real.trim();
-    let (pieces, tail) = (pieces(said), tail(said));
+    let (pieces, tail) = pieces(said);
     match parts(&pieces, tail, real) {
         Match::None => {}
         found => return found,

@@ -10,7 +10,7 @@ use super::{
     doc::Doc,
     edit::Hint,
     exact::exact,
-    found::{Found, Miss},
+    found::{Found, Miss, region_of},
     fuzzy,
     hint::{choose, count},
     pattern::{ModelLines, Pattern},
@@ -45,17 +45,16 @@ pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Ve
 /// lines that both have, and there is one such place only.
 pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops::Range<usize>> {
     let model = ModelLines::of(pattern);
-    let solid = |lines: &[String]| lines.iter().filter(|line| !line.trim().is_empty()).count();
-    let filled = |line: &&String| !line.trim().is_empty();
-    let head = |lines: &[String]| lines.iter().find(filled).cloned();
-    let tail = |lines: &[String]| lines.iter().rfind(filled).cloned();
-    let shared_head = head(&model.search) == head(&model.replace);
-    let shared_tail = tail(&model.search) == tail(&model.replace);
+    let solid = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| !line.trim().is_empty()).cloned().collect()
+    };
+    let (said, put) = (solid(&model.search), solid(&model.replace));
+    let (shared_head, shared_tail) = (said.first() == put.first(), said.last() == put.last());
     // What only takes lines away stands in the file before the edit as well as after it, unless both
     // sides of the gap are told.
-    let adds = model.replace.iter().any(|line| !line.trim().is_empty() && !model.search.contains(line));
+    let adds = put.iter().any(|line| !said.contains(line));
     let told = if adds { shared_head || shared_tail } else { shared_head && shared_tail };
-    if solid(&model.replace) < 2 || !told {
+    if put.len() < 2 || !told {
         return None;
     }
     let turned = ModelLines { search: model.replace, replace: model.search };
@@ -130,13 +129,7 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) ->
     let strict: Vec<Vec<Option<usize>>> =
         aligned.iter().filter(|align| same_blanks(align)).cloned().collect();
     let matched = if strict.is_empty() { aligned } else { strict };
-    let places: Vec<std::ops::Range<usize>> = matched
-        .iter()
-        .map(|align| {
-            let lines = align.iter().flatten();
-            lines.clone().min().copied().unwrap_or(0)..lines.max().copied().unwrap_or(0) + 1
-        })
-        .collect();
+    let places: Vec<std::ops::Range<usize>> = matched.iter().map(|align| region_of(align)).collect();
     let chosen = choose(doc, hint, &places)?;
     if chosen.windows(2).any(|two| places[two[1]].start < places[two[0]].end) {
         let why = "these places overlap, so they cannot all be replaced".to_owned();

@@ -10,7 +10,7 @@ use super::{
     hint::count,
     merge::Conflict,
     pattern::Pattern,
-    text::collapse,
+    text::collapsed_lines,
 };
 
 /// Candidates that a refusal shows.
@@ -118,7 +118,7 @@ fn windows(doc: &Doc<'_>, search: &str) -> Vec<std::ops::Range<usize>> {
         let found = best_windows(doc, said, Wanted::Hint).into_iter();
         found.map(|window| (window.similarity, lines(window.range))).collect()
     };
-    let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
+    let said = collapsed_lines(search);
     let mut out = places(doc, &said);
     let bare: Vec<String> = said.iter().map(|line| differs::uncommented(line).to_owned()).collect();
     if bare != said {
@@ -143,17 +143,10 @@ fn quote(doc: &Doc<'_>, lines: &std::ops::Range<usize>) -> String {
         .clone()
         .take(LINES_MAX)
         .filter_map(|at| doc.lines.get(at).map(|line| (at, line)))
-        .map(|(at, line)| format!("{:>6}| {}", at + 1, cut(line.text)))
+        .map(|(at, line)| format!("{:>6}| {}", at + 1, differs::cut(line.text, LINE_CHARS_MAX)))
         .collect();
     if lines.len() > LINES_MAX {
         out.push(format!("        … {} more lines", lines.len() - LINES_MAX));
     }
     out.join("\n")
-}
-
-fn cut(line: &str) -> String {
-    match line.char_indices().nth(LINE_CHARS_MAX) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    }
 }
