@@ -3,10 +3,7 @@
 
 use docket_schema::tool::EditLevel;
 
-use super::{
-    locate::{Doc, Found},
-    text::indent_of,
-};
+use super::{doc::Doc, found::Found, text::indent_of};
 
 /// The first line of the file, from 0, that is deeper or less deep than the line above it where the search has
 /// it otherwise.
@@ -58,7 +55,7 @@ fn closes(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     #[test]
     fn a_statement_at_another_nesting_is_another() {

@@ -3,10 +3,11 @@
 //! the first line only. Read by the search's depth, it would be indented twice.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Found, Pattern},
-    sanitize::SAME_LINE_MIN,
-    text::{collapse, indent_of},
+    doc::Doc,
+    found::Found,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
+    text::{collapse, collapsed_lines, indent_of},
     tokens::words,
 };
 
@@ -127,10 +128,7 @@ fn kept_as_said(found: &Found, pairs: &[(usize, &str)], but: Option<usize>) -> b
 
 /// Indentation is all that the edit changes: then it is meant.
 fn only_indents(found: &Found) -> bool {
-    let solid = |lines: &[String]| -> Vec<String> {
-        lines.iter().map(|line| collapse(line)).filter(|line| !line.is_empty()).collect()
-    };
-    solid(&found.search) == solid(&found.replace)
+    collapsed_lines(&found.search.join("\n")) == collapsed_lines(&found.replace.join("\n"))
 }
 
 /// The replacement of an exact match that begins behind the indentation `prefix` of its first line and ends
@@ -147,9 +145,7 @@ pub(super) fn unprefixed(pattern: &Pattern, prefix: &str) -> Option<String> {
         // The search's first line goes, and a deeper one of it is the first now.
         several && first.starts_with(prefix) && pattern.search.lines().skip(1).any(|line| line == first)
     };
-    let solid =
-        |text: &str| -> Vec<String> { text.lines().map(collapse).filter(|line| !line.is_empty()).collect() };
-    (bare && brings && solid(&pattern.search) != solid(&pattern.replace))
+    (bare && brings && collapsed_lines(&pattern.search) != collapsed_lines(&pattern.replace))
         .then(|| pattern.replace[prefix.len()..].to_owned())
 }
 
@@ -166,10 +162,7 @@ pub(super) fn of_next<'a>(pattern: &'a Pattern, prefix: &str) -> Option<&'a str>
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
+    use crate::{Edit, Hint, apply};
 
     fn made(before: &str, search: &str, replace: &str) -> String {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };

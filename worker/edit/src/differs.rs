@@ -5,12 +5,13 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
+    doc::Doc,
+    edit::Edit,
     elision::is_elision,
-    fuzzy::align_lines,
-    locate::{Doc, Pattern},
-    plan::Edit,
+    pattern::Pattern,
+    similarity::align_lines,
     statement::code_of,
-    text::{collapse, fold},
+    text::{collapse, collapsed_lines, fold},
 };
 
 /// Differing lines that are named.
@@ -51,7 +52,7 @@ fn doubled_once(text: &str) -> String {
 
 /// The one place, lines from 0, where `text` stands, blanks aside; its first and last line may be parts.
 pub(super) fn place_of(doc: &Doc<'_>, text: &str) -> Option<Range<usize>> {
-    let said: Vec<String> = text.lines().map(collapse).filter(|line| !line.is_empty()).collect();
+    let said = collapsed_lines(text);
     let (last, first) = (said.len().checked_sub(1)?, said.first()?);
     if said.iter().map(String::len).sum::<usize>() < TELLING_MIN {
         return None;
@@ -93,17 +94,8 @@ pub(super) fn rewritten(doc: &Doc<'_>, search: &str) -> Option<(Range<usize>, St
 /// Which lines of `search` differ from those of the file at `place`, and how; `None` where they cannot be
 /// compared line by line.
 pub(super) fn told(doc: &Doc<'_>, search: &str, place: &Range<usize>) -> Option<String> {
-    let said: Vec<(usize, String)> = search
-        .lines()
-        .enumerate()
-        .map(|(at, line)| (at, collapse(line)))
-        .filter(|(_, line)| !line.is_empty())
-        .collect();
-    let real: Vec<(usize, String)> = place
-        .clone()
-        .filter_map(|at| Some((at, collapse(doc.lines.get(at)?.text))))
-        .filter(|(_, line)| !line.is_empty())
-        .collect();
+    let said = collapsed(search.lines().enumerate());
+    let real = collapsed(place.clone().filter_map(|at| Some((at, doc.lines.get(at)?.text))));
     if said.len() > LINES_COMPARED_MAX || real.len() > LINES_COMPARED_MAX {
         return None;
     }
@@ -116,10 +108,13 @@ pub(super) fn told(doc: &Doc<'_>, search: &str, place: &Range<usize>) -> Option<
             Some((number, there)) => out.push(format!(
                 "line {} of search{} is not line {} of the file",
                 at + 1,
-                how(line, there).map_or_else(|| format!(", `{}`,", cut(line)), |how| format!(" ({how})")),
+                how(line, there)
+                    .map_or_else(|| format!(", `{}`,", cut(line, SAID_CHARS_MAX)), |how| format!(" ({how})")),
                 number + 1
             )),
-            None => out.push(format!("line {} of search, `{}`, is not there", at + 1, cut(line))),
+            None => {
+                out.push(format!("line {} of search, `{}`, is not there", at + 1, cut(line, SAID_CHARS_MAX)))
+            }
         }
     }
     for (at, (number, _)) in real.iter().enumerate() {
@@ -136,13 +131,18 @@ pub(super) fn told(doc: &Doc<'_>, search: &str, place: &Range<usize>) -> Option<
     Some(format!("What differs: {}{more}.", out.join("; ")))
 }
 
+/// Numbered lines, collapsed, without the blank ones.
+fn collapsed<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, String)> {
+    lines.map(|(at, line)| (at, collapse(line))).filter(|(_, line)| !line.is_empty()).collect()
+}
+
 /// Lines that are shown beyond a window, to find in them what the search has at its ends.
 const GROWN_MAX: usize = 4;
 
 /// `place` and the lines beside it that the search means, where its first or last line is further away: the
 /// file has lines between that the search leaves out.
 pub(super) fn grown(doc: &Doc<'_>, search: &str, place: &Range<usize>) -> Range<usize> {
-    let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
+    let said = collapsed_lines(search);
     let reads = |at: &usize, line: Option<&String>| {
         doc.lines.get(*at).map(|real| collapse(real.text)).as_ref() == line
     };
@@ -232,8 +232,9 @@ pub(super) fn chained(doc: &Doc<'_>, edits: &[Edit], index: usize) -> Option<Str
     ))
 }
 
-fn cut(line: &str) -> String {
-    match line.char_indices().nth(SAID_CHARS_MAX) {
+/// A line of which at most `chars_max` characters are shown.
+pub(super) fn cut(line: &str, chars_max: usize) -> String {
+    match line.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}\u{2026}", &line[..at]),
         None => line.to_owned(),
     }
@@ -241,10 +242,8 @@ fn cut(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{hint::Hint, plan::apply},
-        *,
-    };
+    use super::*;
+    use crate::{Hint, apply};
 
     fn edit(search: &str, replace: &str) -> Edit {
         Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }

@@ -2,18 +2,22 @@
 //! which docket's own tools leave text out. None of them is ever written in place of what it stands for.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
     tokens::changes,
 };
 
 /// The line of the replacement that stands for lines, where the file has no such line itself.
 pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
-    let spoken = |line: &&str| (is_spoken_elision(line) || is_mark(line)) && !is_there(line);
+    let spoken = |line: &&str| (is_spoken_elision(line) || is_mark(line)) && !doc.has_line(line);
     let line = pattern.replace.lines().find(spoken).map(str::to_owned);
     line.or_else(|| elides(pattern)).or_else(|| vanishing(doc, pattern))
+}
+
+/// The lines of a text that are not blank, without the blanks around them.
+fn solid(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
 /// Lines that one bare `...` must stand for to be no statement of its own.
@@ -21,9 +25,6 @@ const ELIDED_MIN: usize = 2;
 
 /// The bare `...` of the replacement that stands where the search has lines between two that are kept.
 fn elides(pattern: &Pattern) -> Option<String> {
-    let solid = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
-    };
     let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
     let bare = |line: &str| matches!(line, "..." | "\u{2026}");
     // `...` as the whole body of a Python function is a stub.
@@ -144,12 +145,8 @@ const BESIDE: [&str; 64] = [
 /// The comment of the replacement that says that lines stay, or are left out, where quoted lines vanish: in
 /// such words only, or beginning with them where more goes than comes.
 fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let solid = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
-    };
     let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
-    let is_new =
-        |line: &String| !search.contains(line) && !doc.lines.iter().any(|real| real.text.trim() == line);
+    let is_new = |line: &String| !search.contains(line) && !doc.has_line(line);
     if search.len() < ELIDED_MIN || !replace.iter().any(|line| comment_alone(line).is_some()) {
         return None;
     }
@@ -341,7 +338,8 @@ fn comment_body(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::made, *};
+    use super::*;
+    use crate::testing::made;
 
     #[test]
     fn words_about_omission_are_told_from_code() {

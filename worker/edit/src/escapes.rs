@@ -1,7 +1,7 @@
 //! A replacement that is escaped once too often: `\n` for a line break, `\"` for a quote, `&lt;` for `<`. Where
 //! search and file know no such thing and it stands outside of any text in quotes, it is no code.
 
-use super::locate::{Doc, Pattern};
+use super::{doc::Doc, pattern::Pattern};
 
 /// Why the replacement cannot be meant as it stands.
 pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
@@ -55,7 +55,7 @@ fn quotes(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     #[test]
     fn what_is_escaped_twice_is_not_written() {

@@ -6,8 +6,11 @@ use docket_schema::tool::EditLevel;
 
 use super::{
     depth,
-    hint::{Hint, PLACES_COUNTED_MAX, choose},
-    locate::{Doc, Found, Miss, Pattern},
+    doc::Doc,
+    edit::Hint,
+    found::{Found, Miss},
+    hint::{PLACES_COUNTED_MAX, choose},
+    pattern::Pattern,
     reindent,
     text::indent_of,
 };

@@ -2,9 +2,9 @@
 //! a language's name, a divider. None of it is text of a file.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
 };
 
 /// Tags in which other editors wrap a replacement or a call.
@@ -59,10 +59,8 @@ const LANGUAGES: [&str; 22] = [
 
 /// The line of the replacement that frames it, where neither search nor file has such a line.
 pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let is_new = |line: &&str| {
-        !doc.lines.iter().any(|real| real.text.trim() == line.trim())
-            && !pattern.search.lines().any(|said| said.trim() == line.trim())
-    };
+    let is_new =
+        |line: &&str| !doc.has_line(line) && !pattern.search.lines().any(|said| said.trim() == line.trim());
     let solid: Vec<&str> = pattern.replace.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = solid.first().filter(|line| is_new(line)).copied();
     let last = solid.last().filter(|line| is_new(line)).copied();
@@ -136,7 +134,7 @@ fn brings_block(pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     #[test]
     fn no_frame_at_either_end_is_written() {

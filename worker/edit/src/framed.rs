@@ -1,9 +1,9 @@
-//! The frames of [`super::sanitize`] around or in the content of a new file.
+//! The markup of [`super::copied_markup`] around or in the content of a new file.
 
 use super::{
+    copied_markup::is_fence,
     elision::{is_mark, is_spoken_elision},
     numbers::{Sequence, unnumbered},
-    sanitize::is_fence,
 };
 
 /// Why `content` is no content for a new file at `path`: a frame that models copy along is around it or in it.

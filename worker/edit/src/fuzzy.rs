@@ -4,8 +4,12 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
+    blanks::fill_blanks,
     distance::Compared,
-    locate::{Doc, Found, Miss, ModelLines, fill_blanks},
+    doc::Doc,
+    found::{Found, Miss},
+    pattern::ModelLines,
+    similarity::{align_lines, line_similarity},
     statement::{Context, Likeness, compare, is_word_of_sentence},
     text::collapse,
 };
@@ -227,49 +231,6 @@ impl Histogram {
         }
         usize::try_from(more.max(less - 1)).unwrap_or(0)
     }
-}
-
-/// Similarity of two lines, 0 to 1.
-pub(super) fn line_similarity(a: &str, b: &str) -> f64 {
-    if a == b { 1.0 } else { strsim::normalized_levenshtein(a, b) }
-}
-
-/// Least similarity of two lines that are taken for each other.
-const LINE_MIN: f64 = 0.5;
-
-/// For each line said, the line of the window that it stands for.
-pub(super) fn align_lines(said: &[String], there: &[String]) -> Vec<Option<usize>> {
-    let (n, m) = (said.len(), there.len());
-    let width = m + 1;
-    let similar: Vec<f64> =
-        said.iter().flat_map(|a| there.iter().map(move |b| line_similarity(a, b))).collect();
-    let value = |i: usize, j: usize| {
-        let s = similar[i * m + j];
-        if s >= LINE_MIN { s * s + 0.01 } else { -1.0 }
-    };
-    let mut best = vec![0.0f64; (n + 1) * width];
-    for i in (0..n).rev() {
-        for j in (0..m).rev() {
-            let skip = best[(i + 1) * width + j].max(best[i * width + j + 1]);
-            best[i * width + j] = skip.max(best[(i + 1) * width + j + 1] + value(i, j));
-        }
-    }
-    let mut out = vec![None; n];
-    let (mut i, mut j) = (0, 0);
-    while i < n && j < m {
-        let here = best[i * width + j];
-        let pair = best[(i + 1) * width + j + 1] + value(i, j);
-        if value(i, j) > 0.0 && (here - pair).abs() < 1e-9 {
-            out[i] = Some(j);
-            i += 1;
-            j += 1;
-        } else if (here - best[(i + 1) * width + j]).abs() < 1e-9 {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    out
 }
 
 /// Lines left over in equal number on both sides of a gap stand for each other, however they read:

@@ -3,7 +3,7 @@
 
 use docket_schema::tool::EditLevel;
 
-use super::locate::{Doc, Found, Pattern};
+use super::{doc::Doc, found::Found, pattern::Pattern};
 
 /// Whether what the edit adds to the search stands beside it in the file.
 pub(super) fn stands(doc: &Doc<'_>, pattern: &Pattern, found: &Found) -> bool {
@@ -56,10 +56,7 @@ fn within_line(pattern: &Pattern, found: &Found) -> bool {
 mod tests {
     use docket_schema::tool::EditLevel;
 
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
+    use crate::{Edit, Hint, apply};
 
     #[test]
     fn an_insertion_is_made_once() {

@@ -9,12 +9,7 @@ use std::{collections::HashSet, ops::Range};
 
 use docket_schema::redact;
 
-use super::{
-    explain,
-    hint::{Hint, choose},
-    locate::{Doc, Pattern},
-    text::collapse,
-};
+use super::{doc::Doc, edit::Hint, found::Miss, hint::choose, pattern::Pattern, text::collapse};
 
 /// Characters that are hidden, at least: shorter values are never struck out.
 const HIDDEN_MIN: usize = 4;
@@ -39,8 +34,8 @@ struct Known<'a> {
 /// `pattern` without marks; `None` where its search holds none, or none that hides something.
 ///
 /// # Errors
-/// What the model is told where the marks do not stand for certain text.
-pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Option<Unmasked>, String> {
+/// [`Miss`] where the marks do not stand for certain text.
+pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Option<Unmasked>, Miss> {
     if !redact::holds_mark(&pattern.search) {
         return Ok(None);
     }
@@ -64,17 +59,17 @@ pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<
     if places.iter().all(literal) {
         return Ok(None);
     }
-    let chosen = choose(doc, hint, &lines).map_err(|miss| explain::miss(doc, pattern, &miss))?;
+    let chosen = choose(doc, hint, &lines)?;
     let [one] = chosen.as_slice() else {
-        return Err(format!("{MEANING}: one call changes one such place. {REMEDY}"));
+        return Err(Miss::Hidden(": one call changes one such place".to_owned()));
     };
     let mut known = Vec::new();
     for (said, at) in said.iter().zip(&doc.solid[places[*one]..]).filter(|(said, _)| redact::holds_mark(said))
     {
         let Match::One(hidden) = fits(said, doc.lines[*at].text) else {
-            return Err(format!("{MEANING}, and it is not certain which at line {}. {REMEDY}", at + 1));
+            return Err(Miss::Hidden(format!(", and it is not certain which at line {}", at + 1)));
         };
-        known.extend(pieces(said).into_iter().zip(hidden).map(|((left, mark), hidden)| Known {
+        known.extend(pieces(said).0.into_iter().zip(hidden).map(|((left, mark), hidden)| Known {
             mark,
             left,
             hidden,
@@ -86,45 +81,26 @@ pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<
     let mut left: Vec<&Known<'_>> = known.iter().collect();
     let replace = filled(&pattern.replace, |before, mark| taken(&mut left, &known, before, mark));
     let (Some(search), Some(replace)) = (search, replace) else {
-        return Err(format!("{MEANING}, and it is not certain which where replace holds it. {REMEDY}"));
+        return Err(Miss::Hidden(", and it is not certain which where replace holds it".to_owned()));
     };
     Ok(Some(Unmasked { pattern: Pattern { search, replace }, line: lines[*one].start }))
 }
 
-const MEANING: &str = "`[REDACTED: …]` stands for text that was hidden from you and that the file holds";
-
-/// How to edit around a mark.
-pub(super) const REMEDY: &str = "Leave the lines with it out of search and replace, and edit those around them: the \
-                                 file keeps its own";
-
-/// A remark on a search that holds a mark and has no place.
-pub(super) fn remark(pattern: &Pattern) -> Option<String> {
-    redact::holds_mark(&pattern.search).then(|| format!("{MEANING}. {REMEDY}."))
-}
-
-/// The marks of a line, each with the text before it.
-fn pieces(line: &str) -> Vec<(&str, &str)> {
+/// The marks of a line, each with the text before it, and the text behind the last one.
+fn pieces(line: &str) -> (Vec<(&str, &str)>, &str) {
     let mut out = Vec::new();
     let mut rest = line.trim();
     while let Some(mark) = redact::first_mark(rest) {
         out.push((&rest[..mark.start], &rest[mark.clone()]));
         rest = &rest[mark.end..];
     }
-    out
-}
-
-/// The text behind the last mark of a line.
-fn tail(line: &str) -> &str {
-    let mut rest = line.trim();
-    while let Some(mark) = redact::first_mark(rest) {
-        rest = &rest[mark.end..];
-    }
-    rest
+    (out, rest)
 }
 
 /// The characters of a line that belong to no mark.
 fn outside(line: &str) -> String {
-    pieces(line).iter().map(|(left, _)| *left).chain([tail(line)]).collect()
+    let (pieces, tail) = pieces(line);
+    pieces.iter().map(|(left, _)| *left).chain([tail]).collect()
 }
 
 enum Match<'a> {
@@ -139,7 +115,7 @@ enum Match<'a> {
 /// part is quoted must have text on both sides of its marks.
 fn fits<'a>(said: &str, real: &'a str) -> Match<'a> {
     let real = real.trim();
-    let (pieces, tail) = (pieces(said), tail(said));
+    let (pieces, tail) = pieces(said);
     match parts(&pieces, tail, real) {
         Match::None => {}
         found => return found,
@@ -234,8 +210,8 @@ fn taken<'a>(left: &mut Vec<&Known<'a>>, known: &[Known<'a>], before: &str, mark
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Edit, apply};
     use super::*;
+    use crate::{Edit, apply};
 
     fn made_with(before: &str, search: &str, replace: &str, hint: Hint) -> Result<String, String> {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint };

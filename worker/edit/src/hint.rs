@@ -1,40 +1,15 @@
-//! Hints that an edit may give where its search stands in several places, and the choice they make.
+//! The choice that an edit's hint makes where its search stands in several places.
 //!
 //! A hint never finds a place: it only says which of equal ones is meant. One that does not fit what
 //! the file holds is refused, even where the edit could do without it.
 
 use std::ops::Range;
 
-use super::locate::{Doc, Miss};
-
-/// Which of several places an edit means. Absent by default: then exactly one is required.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hint {
-    /// The place nearest to this line, counted from 1.
-    pub near_line: Option<usize>,
-    /// The n-th place from the top, counted from 1.
-    pub occurrence: Option<usize>,
-    /// All places, of which there are this many.
-    pub replace_all: Option<usize>,
-    /// What the form that the edit was read from says of its place.
-    pub anchor: Option<Anchor>,
-    /// Search and replacement are whole lines: a match within a line is none.
-    pub whole_lines: bool,
-}
-
-/// What a patch says of the place of a hunk beside the lines it quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Anchor {
-    /// It begins at this line, counted from 1. Counts only for a match that begins there exactly:
-    /// models get these numbers wrong.
-    Line(usize),
-    /// It follows lines that read so, but for the blanks around them, each below the one before it.
-    After(Vec<String>),
-    /// It ends with the file.
-    End,
-    /// It only adds lines, below this line, counted from 1; at the top where that is 0.
-    Below(usize),
-}
+use super::{
+    doc::Doc,
+    edit::{Anchor, Hint},
+    found::Miss,
+};
 
 /// Places of one search that are counted. A file with more has no use for hints.
 pub(super) const PLACES_COUNTED_MAX: usize = 1000;
@@ -152,10 +127,8 @@ fn only<T>(mut found: impl Iterator<Item = (usize, T)>) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::plan::{Edit, apply},
-        *,
-    };
+    use super::*;
+    use crate::{Edit, apply};
 
     /// Applies one edit with a hint: the file afterwards, or the refusal.
     fn made(before: &str, search: &str, replace: &str, hint: Hint) -> Result<String, String> {

@@ -9,9 +9,9 @@ use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    edit::{Edit, Hint},
     forms::read_patch,
-    hint::Hint,
-    plan::{Edit, apply},
+    plan::apply,
 };
 
 #[derive(Deserialize)]
@@ -55,6 +55,12 @@ struct Answer {
     ms: f64,
 }
 
+impl Answer {
+    fn refused(id: serde_json::Value, error: String, ms: f64) -> Self {
+        Self { id, ok: false, after: None, level: None, error: Some(error), ms }
+    }
+}
+
 /// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
 /// search and replace where wanted, or `{"id","before","patch","path"}` lines with a patch of another
 /// form, and answers each with `{"id","ok","after","level","error","ms"}`. A line that is no case is answered
@@ -73,11 +79,8 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             Ok(case) => case,
             Err((id, error)) => {
                 let id = id.unwrap_or_else(|| (at + 1).into());
-                let error = Some(format!("line {} is no case: {error}", at + 1));
-                write_answer(
-                    &mut writer,
-                    &Answer { id, ok: false, after: None, level: None, error, ms: 0.0 },
-                )?;
+                let error = format!("line {} is no case: {error}", at + 1);
+                write_answer(&mut writer, &Answer::refused(id, error, 0.0))?;
                 continue;
             }
         };
@@ -101,7 +104,7 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
                 error: None,
                 ms,
             },
-            Err(error) => Answer { id: case.id, ok: false, after: None, level: None, error: Some(error), ms },
+            Err(error) => Answer::refused(case.id, error, ms),
         };
         write_answer(&mut writer, &answer)?;
     }

@@ -10,15 +10,20 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod blanks;
+mod copied_markup;
 mod crooked;
 mod depth;
+mod diff;
 mod differs;
 mod distance;
+mod doc;
+mod edit;
 mod elision;
 mod escapes;
 mod exact;
-mod explain;
 mod forms;
+mod found;
 mod frame;
 mod framed;
 mod fuzzy;
@@ -31,22 +36,25 @@ mod locate;
 mod merge;
 mod numbers;
 mod opposites;
+mod pattern;
 mod placeholder;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod refusal;
 mod reindent;
 mod sanitize;
 mod signed;
+mod similarity;
 mod statement;
 #[cfg(test)]
 mod testing;
 mod text;
 mod tokens;
 
-pub use explain::unified_diff;
+pub use diff::unified_diff;
+pub use edit::{Anchor, EDITS_MAX, Edit, Hint, SEARCH_BYTES_MAX};
 pub use forms::{FormError, is_same_file, patch_files, read_patch};
 pub use framed::framed;
-pub use hint::{Anchor, Hint};
 pub use jsonl::edit_jsonl;
-pub use plan::{Applied, EDITS_MAX, Edit, EditError, SEARCH_BYTES_MAX, apply};
+pub use plan::{Applied, EditError, apply};

@@ -3,80 +3,19 @@
 //! At each level all matches are computed. One is the answer, several end the search for good: a
 //! looser level could only hide that the edit is ambiguous.
 
-use std::cell::OnceCell;
-
 use docket_schema::tool::EditLevel;
 
 use super::{
+    blanks::align_blanks,
+    doc::Doc,
+    edit::Hint,
     exact::exact,
+    found::{Found, Miss, region_of},
     fuzzy,
-    hint::{Hint, choose, count},
-    text::{Line, collapse, fold, folded, indent_of, lines, main_eol},
+    hint::{choose, count},
+    pattern::{ModelLines, Pattern},
+    text::{collapse, fold, folded, indent_of},
 };
-
-/// A file prepared for searching. Its text ends with a line end, added where the file lacks it.
-#[derive(Debug)]
-pub(super) struct Doc<'a> {
-    pub(super) text: &'a str,
-    pub(super) lines: Vec<Line<'a>>,
-    pub(super) eol: &'static str,
-    /// Indices of the lines that are not blank.
-    pub(super) solid: Vec<usize>,
-    collapsed: OnceCell<Vec<String>>,
-}
-
-impl<'a> Doc<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        let lines = lines(text);
-        let eol = main_eol(&lines);
-        let solid = (0..lines.len()).filter(|at| !lines[*at].is_blank()).collect();
-        Self { text, lines, eol, solid, collapsed: OnceCell::new() }
-    }
-
-    /// The solid lines, collapsed.
-    pub(super) fn collapsed(&self) -> &[String] {
-        self.collapsed.get_or_init(|| self.solid.iter().map(|at| collapse(self.lines[*at].text)).collect())
-    }
-}
-
-/// Where a search was found, and how its lines stand to the file's.
-#[derive(Debug, Clone)]
-pub(super) struct Found {
-    pub(super) level: EditLevel,
-    pub(super) search: Vec<String>,
-    pub(super) replace: Vec<String>,
-    /// For each line of the search the file's line it stands for.
-    pub(super) align: Vec<Option<usize>>,
-}
-
-impl Found {
-    /// First and last line of the file that the search stands for.
-    pub(super) fn region(&self) -> std::ops::Range<usize> {
-        let first = self.align.iter().flatten().min().copied().unwrap_or(0);
-        first..self.align.iter().flatten().max().map_or(first, |last| last + 1)
-    }
-}
-
-/// Why there is no one place.
-#[derive(Debug)]
-pub(super) enum Miss {
-    /// Several places match equally; the lines of each, from 0. `alike` where they only resemble the
-    /// search: no hint decides there.
-    Ambiguous { places: Vec<std::ops::Range<usize>>, alike: bool },
-    /// A hint does not fit the places that match; the lines of each, from 0.
-    Unfit { why: String, places: Vec<std::ops::Range<usize>> },
-    /// Nothing matches well enough.
-    Absent,
-    /// Something similar was found that may be another statement; from 0.
-    Doubtful(std::ops::Range<usize>),
-}
-
-/// A search and a replacement with `\n` line ends.
-#[derive(Debug, Clone)]
-pub(super) struct Pattern {
-    pub(super) search: String,
-    pub(super) replace: String,
-}
 
 /// Finds the place of `pattern`, or the places where `hint` wants all of them. Never empty.
 pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, Miss> {
@@ -106,17 +45,16 @@ pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Ve
 /// lines that both have, and there is one such place only.
 pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops::Range<usize>> {
     let model = ModelLines::of(pattern);
-    let solid = |lines: &[String]| lines.iter().filter(|line| !line.trim().is_empty()).count();
-    let filled = |line: &&String| !line.trim().is_empty();
-    let head = |lines: &[String]| lines.iter().find(filled).cloned();
-    let tail = |lines: &[String]| lines.iter().rfind(filled).cloned();
-    let shared_head = head(&model.search) == head(&model.replace);
-    let shared_tail = tail(&model.search) == tail(&model.replace);
+    let solid = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| !line.trim().is_empty()).cloned().collect()
+    };
+    let (said, put) = (solid(&model.search), solid(&model.replace));
+    let (shared_head, shared_tail) = (said.first() == put.first(), said.last() == put.last());
     // What only takes lines away stands in the file before the edit as well as after it, unless both
     // sides of the gap are told.
-    let adds = model.replace.iter().any(|line| !line.trim().is_empty() && !model.search.contains(line));
+    let adds = put.iter().any(|line| !said.contains(line));
     let told = if adds { shared_head || shared_tail } else { shared_head && shared_tail };
-    if solid(&model.replace) < 2 || !told {
+    if put.len() < 2 || !told {
         return None;
     }
     let turned = ModelLines { search: model.replace, replace: model.search };
@@ -124,38 +62,6 @@ pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops
         .into_iter()
         .find_map(|level| by_keys(doc, &turned, level, &Hint::default()).ok()?.pop())
         .map(|found| found.region())
-}
-
-/// Search and replacement as whole lines.
-#[derive(Debug, Clone)]
-pub(super) struct ModelLines {
-    pub(super) search: Vec<String>,
-    pub(super) replace: Vec<String>,
-}
-
-impl ModelLines {
-    fn of(pattern: &Pattern) -> Self {
-        let split = |text: &str| -> Vec<String> {
-            if text.is_empty() {
-                return Vec::new();
-            }
-            text.strip_suffix('\n').unwrap_or(text).split('\n').map(str::to_owned).collect()
-        };
-        // Blanks after the last break are no line of their own where the other side ends with that break.
-        let trimmed = |text: &str, other: &str| match text.rsplit_once('\n') {
-            Some((head, blanks)) if other.ends_with('\n') && blanks.trim().is_empty() => format!("{head}\n"),
-            Some(_) | None => text.to_owned(),
-        };
-        Self {
-            search: split(&trimmed(&pattern.search, &pattern.replace)),
-            replace: split(&trimmed(&pattern.replace, &pattern.search)),
-        }
-    }
-
-    /// Indices of the search's lines that are not blank.
-    pub(super) fn solid(&self) -> Vec<usize> {
-        (0..self.search.len()).filter(|at| !self.search[*at].trim().is_empty()).collect()
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,13 +129,7 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) ->
     let strict: Vec<Vec<Option<usize>>> =
         aligned.iter().filter(|align| same_blanks(align)).cloned().collect();
     let matched = if strict.is_empty() { aligned } else { strict };
-    let places: Vec<std::ops::Range<usize>> = matched
-        .iter()
-        .map(|align| {
-            let lines = align.iter().flatten();
-            lines.clone().min().copied().unwrap_or(0)..lines.max().copied().unwrap_or(0) + 1
-        })
-        .collect();
+    let places: Vec<std::ops::Range<usize>> = matched.iter().map(|align| region_of(align)).collect();
     let chosen = choose(doc, hint, &places)?;
     if chosen.windows(2).any(|two| places[two[1]].start < places[two[0]].end) {
         let why = "these places overlap, so they cannot all be replaced".to_owned();
@@ -242,42 +142,4 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) ->
         align: matched[at].clone(),
     };
     Ok(chosen.into_iter().map(found).collect())
-}
-
-/// Aligns blank lines of the search with blank lines of the file between the solid lines around them.
-pub(super) fn align_blanks(
-    doc: &Doc<'_>,
-    model: &ModelLines,
-    solid: &[usize],
-    places: &[usize],
-) -> Vec<Option<usize>> {
-    let mut align = vec![None; model.search.len()];
-    for (at, place) in solid.iter().zip(places) {
-        align[*at] = Some(*place);
-    }
-    fill_blanks(doc, &model.search, &mut align);
-    align
-}
-
-/// See [`align_blanks`]; blank lines of the search that are `None` take the file's blanks in their gap.
-pub(super) fn fill_blanks(doc: &Doc<'_>, search: &[String], align: &mut [Option<usize>]) {
-    let blank = |at: usize| doc.lines.get(at).is_some_and(Line::is_blank);
-    let aligned: Vec<usize> = (0..align.len()).filter(|at| align[*at].is_some()).collect();
-    let (Some(first), Some(last)) = (aligned.first().copied(), aligned.last().copied()) else { return };
-    for two in aligned.windows(2) {
-        let (Some(from), Some(to)) = (align[two[0]], align[two[1]]) else { continue };
-        let mut free = (from + 1..to).filter(|at| blank(*at));
-        for at in two[0] + 1..two[1] {
-            if search[at].trim().is_empty() {
-                align[at] = free.next();
-            }
-        }
-    }
-    // Blank lines that open or close the search have an aligned line on one side only.
-    for at in (0..first).rev() {
-        align[at] = align[at + 1].and_then(|next| next.checked_sub(1)).filter(|place| blank(*place));
-    }
-    for at in last + 1..align.len() {
-        align[at] = align[at - 1].map(|previous| previous + 1).filter(|place| blank(*place));
-    }
 }

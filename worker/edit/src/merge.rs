@@ -4,8 +4,10 @@ use docket_schema::tool::EditLevel;
 
 use super::{
     depth,
+    doc::Doc,
+    found::Found,
     indent::{Indents, Pair},
-    locate::{Doc, Found},
+    similarity::align_lines,
     statement::is_same_line,
     text::{collapse, fold, indent_of},
     tokens::{changes, merge_line, words},
@@ -142,7 +144,7 @@ impl Merger<'_> {
         if a.len() == 1 && b.len() == 1 && sign(&a).is_some() && sign(&a) == sign(&b) {
             return vec![(old.start, new.start)];
         }
-        let places = super::fuzzy::align_lines(&a, &b);
+        let places = align_lines(&a, &b);
         places
             .into_iter()
             .enumerate()

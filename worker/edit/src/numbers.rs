@@ -3,9 +3,9 @@
 //! the number is that of the line.
 
 use super::{
-    fuzzy::line_similarity,
-    locate::{Doc, Pattern},
-    sanitize::SAME_LINE_MIN,
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
 };
 
 /// Characters that tell one line from another, at least.
@@ -197,7 +197,7 @@ fn brings_labels(doc: &Doc<'_>, said: &[&str], solid: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     const CODE: &str = "def f():\n    a = 1\n    b = 2\n";
 

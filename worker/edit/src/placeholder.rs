@@ -107,6 +107,7 @@ fn names_secret(before: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::made;
 
     #[test]
     fn placeholders_are_known() {
@@ -162,5 +163,30 @@ mod tests {
         assert_eq!(brought_in("a = \"[REDACTED]\"", "b = \"[REDACTED]\""), None);
         assert_eq!(brought_in("a = 'sk-1'", "a = '[REDACTED]'").as_deref(), Some("[REDACTED]"));
         assert_eq!(brought_in("", "plain\nlines"), None);
+    }
+
+    #[test]
+    fn no_placeholder_takes_the_place_of_a_value() {
+        let file = "import os\nkey = \"sk-abc123\"\nmode = 1\n";
+        for mark in ["[REDACTED]", "[secret]", "***", "<redacted>", "sk-****"] {
+            for (search, replace) in [
+                ("key = \"sk-abc123\"\nmode = 1", format!("key = \"{mark}\"\nmode = 2")),
+                ("import os", format!("import os\nsecret_key = \"{mark}\"")),
+                ("sk-abc123", mark.to_owned()),
+            ] {
+                let error = made(file, search, &replace).expect_err(mark);
+                assert!(error.contains("was hidden"), "{mark}: {error}");
+            }
+            // The model saw the mark in place of the value: the file keeps its own, or nothing happens.
+            let seen = made(
+                file,
+                &format!("import os\nkey = \"{mark}\"\nmode = 1"),
+                &format!("import os\nkey = \"{mark}\"\nmode = 2"),
+            );
+            if let Ok(after) = seen {
+                assert_eq!(after, file.replace("mode = 1", "mode = 2"));
+            }
+        }
+        assert!(made(file, "mode = 1", "mode = 2  # was [1]").is_ok());
     }
 }

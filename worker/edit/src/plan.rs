@@ -3,37 +3,24 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    crooked, differs,
+    copied_markup, crooked, differs,
+    doc::Doc,
+    edit::{Anchor, EDITS_MAX, Edit, Hint, SEARCH_BYTES_MAX},
     elision::is_elision,
-    explain,
     forms::{is_form, read_patch},
+    found::{Found, Miss},
     grown,
     hidden::{self, Unmasked},
-    hint::{self, Anchor, Hint},
-    locate::{Doc, Found, Miss, Pattern, already_there, locate},
+    hint,
+    locate::{already_there, locate},
     merge::{Splice, merge},
+    pattern::Pattern,
     placeholder::brought_in,
+    refusal,
     sanitize::{self, Dirt},
     signed,
     text::{decode, encode, is_escape},
 };
-
-/// Edits of one call. More is a rewrite and hides which of them failed.
-pub const EDITS_MAX: usize = 64;
-
-/// Bytes of one search or replacement: larger ones are whole files.
-pub const SEARCH_BYTES_MAX: usize = 512 * 1024;
-
-/// A search and what shall stand in its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
-    /// Text of the file, as the model remembers it.
-    pub search: String,
-    /// The same text as it shall be.
-    pub replace: String,
-    /// Which place is meant where there are several.
-    pub hint: Hint,
-}
 
 /// What the edits make of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,7 +148,8 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         return Ok((EditLevel::Exact, vec![splice]));
     }
     check(doc, &pattern, escaped)?;
-    if let Some(unmasked) = hidden::unmasked(doc, &pattern, &edit.hint)? {
+    let explained = |miss: Miss| refusal::miss(doc, &pattern, &miss);
+    if let Some(unmasked) = hidden::unmasked(doc, &pattern, &edit.hint).map_err(explained)? {
         let found = seen(doc, &unmasked, &edit.hint)?;
         return planned(doc, &unmasked.pattern, &edit.hint, &found);
     }
@@ -183,7 +171,7 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
             let (pattern, found) = cleaned(doc, &pattern, &edit.hint)?;
             return planned(doc, &pattern, &edit.hint, &found);
         }
-        other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
+        other => other.map_err(explained)?,
     };
     planned(doc, &pattern, &edit.hint, &found)
 }
@@ -195,7 +183,7 @@ fn planned(
     hint: &Hint,
     found: &[Found],
 ) -> Result<(EditLevel, Vec<Splice>), String> {
-    if let Some(why) = sanitize::written(doc, pattern) {
+    if let Some(why) = copied_markup::written(doc, pattern) {
         return Err(why);
     }
     if hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
@@ -210,12 +198,12 @@ fn planned(
             "line {} of the file stands at another depth to the lines above it than search has it, and may be \
              another statement: quote the lines with the file's own indentation. {}",
             line + 1,
-            explain::nearest(doc, &pattern.search)
+            refusal::nearest(doc, &pattern.search)
         ));
     }
     let mut splices = Vec::new();
     for found in found {
-        splices.extend(merge(doc, found).map_err(|conflict| explain::conflict(doc, found, &conflict))?);
+        splices.extend(merge(doc, found).map_err(|conflict| refusal::conflict(doc, found, &conflict))?);
     }
     let regions = found.iter().flat_map(|found| found.region()).filter_map(|line| doc.lines.get(line));
     let old: String = regions.flat_map(|line| [line.text, "\n"]).collect();
@@ -247,7 +235,7 @@ fn added(doc: &Doc<'_>, edit: &Edit, pattern: &Pattern) -> Result<Option<Splice>
         },
         Some(Anchor::Line(_) | Anchor::After(_) | Anchor::End) | None => return Ok(None),
     };
-    if let Some(why) = sanitize::written(doc, pattern) {
+    if let Some(why) = copied_markup::written(doc, pattern) {
         return Err(why);
     }
     if let Some(mark) = brought_in("", &pattern.replace) {
@@ -273,27 +261,28 @@ fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
 fn seen(doc: &Doc<'_>, unmasked: &Unmasked, hint: &Hint) -> Result<Vec<Found>, String> {
     let near = Hint { near_line: Some(unmasked.line + 1), whole_lines: hint.whole_lines, ..Hint::default() };
     let found =
-        locate(doc, &unmasked.pattern, &near).map_err(|miss| explain::miss(doc, &unmasked.pattern, &miss))?;
+        locate(doc, &unmasked.pattern, &near).map_err(|miss| refusal::miss(doc, &unmasked.pattern, &miss))?;
     match found.as_slice() {
         [one] if one.region().contains(&unmasked.line) => Ok(found),
-        _ => Err(hidden::REMEDY.to_owned()),
+        _ => Err(refusal::HIDDEN_REMEDY.to_owned()),
     }
 }
 
 /// The second try, for a search copied with a frame around it.
 fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<(Pattern, Vec<Found>), String> {
-    let dirty = |why: Dirt| format!("{} {}", why.text(), explain::nearest(doc, &pattern.search));
+    let dirty = |why: Dirt| format!("{} {}", why.text(), refusal::nearest(doc, &pattern.search));
     let sanitize::Cleaned { pattern: bare, first } = sanitize::clean(pattern).map_err(dirty)?;
     let elided = bare.search.lines().any(is_elision);
-    let told = |miss: &Miss| if elided { dirty(Dirt::Elision) } else { explain::miss(doc, &bare, miss) };
+    let told = |miss: &Miss| if elided { dirty(Dirt::Elision) } else { refusal::miss(doc, &bare, miss) };
     if elided && bare.search == pattern.search {
         return Err(dirty(Dirt::Elision));
     }
     if bare.search == pattern.search || bare.search.trim().is_empty() {
-        let found = locate(doc, pattern, hint).map_err(|miss| explain::miss(doc, pattern, &miss))?;
+        let found = locate(doc, pattern, hint).map_err(|miss| refusal::miss(doc, pattern, &miss))?;
         return Ok((pattern.clone(), found));
     }
-    let (bare, found) = match hidden::unmasked(doc, &bare, hint)? {
+    let unmasked = hidden::unmasked(doc, &bare, hint);
+    let (bare, found) = match unmasked.map_err(|miss| refusal::miss(doc, &bare, &miss))? {
         Some(unmasked) => {
             let found = seen(doc, &unmasked, hint)?;
             (unmasked.pattern, found)
@@ -314,7 +303,7 @@ fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<(Pattern, Ve
         };
         found.iter().any(|found| begins(found) != Some(first - 1))
     });
-    if elsewhere { Err(explain::miss(doc, pattern, &Miss::Absent)) } else { Ok((bare, found)) }
+    if elsewhere { Err(refusal::miss(doc, pattern, &Miss::Absent)) } else { Ok((bare, found)) }
 }
 
 fn normal(doc: &Doc<'_>, edit: &Edit) -> Pattern {

@@ -4,10 +4,7 @@ use proptest::prelude::*;
 
 use docket_schema::tool::EditLevel;
 
-use super::{
-    hint::Hint,
-    plan::{Edit, apply},
-};
+use crate::{Edit, Hint, apply};
 
 fn edit(search: &str, replace: &str) -> Edit {
     Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }
@@ -149,6 +146,58 @@ fn several_edits_stand_or_fall_together() {
 fn bytes_that_are_no_text_stay() {
     let applied = apply(b"caf\xe9 one\ntwo\n", &[edit("two", "2")]).expect("applies");
     assert_eq!(applied.after, b"caf\xe9 one\n2\n");
+}
+
+/// Real lines of this engine's own source, each with one operator turned in the search: none is applied.
+#[test]
+fn a_turned_operator_is_never_applied() {
+    let flips = [
+        (" == ", " != "),
+        (" != ", " == "),
+        (" < ", " > "),
+        (" > ", " < "),
+        (" <= ", " >= "),
+        (" < ", " <= "),
+        (" + ", " - "),
+        (" - ", " + "),
+        (" += ", " -= "),
+        (" && ", " || "),
+        (" || ", " && "),
+        ("true", "false"),
+        ("(!", "("),
+        ("&&", "&"),
+        ("&mut ", "&"),
+        ("..=", ".."),
+        ("?;", ";"),
+    ];
+    let mut tried = 0;
+    for text in [
+        include_str!("forms/hunk.rs"),
+        include_str!("forms/unified.rs"),
+        include_str!("merge.rs"),
+        include_str!("tokens.rs"),
+        include_str!("plan.rs"),
+    ] {
+        let text = text.split("#[cfg(test)]").next().expect("a part before the tests");
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            for (from, to) in flips {
+                let turned = line.replacen(from, to, 1);
+                if turned == *line || line.trim_start().starts_with('/') || text.contains(turned.trim()) {
+                    continue;
+                }
+                for more in [1, 3, 6] {
+                    let rest = lines[(at + 1).min(lines.len())..(at + more).min(lines.len())].join("\n");
+                    let search = format!("{turned}\n{rest}\n");
+                    let replace = format!("{turned} zz_new\n{rest}\n");
+                    let made = apply(text.as_bytes(), &[edit(&search, &replace)]);
+                    assert!(made.is_err(), "{from:?} as {to:?}, {more} lines: {line}");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 200, "{tried}");
 }
 
 /// Lines of few kinds, so that all levels and ambiguities are met.

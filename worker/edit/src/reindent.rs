@@ -4,11 +4,7 @@
 
 use std::ops::Range;
 
-use super::{
-    depth::opens,
-    locate::{Doc, Pattern},
-    text::indent_of,
-};
+use super::{depth::opens, doc::Doc, pattern::Pattern, text::indent_of};
 
 /// The pattern with a replacement for the lines `region`, of which the first is matched from column `col` on;
 /// `None` where it agrees with the file.
@@ -203,10 +199,7 @@ fn is_outer(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
+    use crate::{Edit, Hint, apply};
 
     fn check(before: &str, search: &str, replace: &str, want: &str) {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };

@@ -1,7 +1,7 @@
 //! A replacement that is given as a difference: the search is plain, and the replacement's lines have `-`, `+`
 //! or a blank before them. Its old side is the search, so its new side is what is meant.
 
-use super::locate::{Doc, Pattern};
+use super::{doc::Doc, pattern::Pattern};
 
 /// The pattern with a replacement that is a difference read as such; `Err` where a hunk is brought in that
 /// changes something else than the search.
@@ -84,7 +84,7 @@ fn read(doc: &Doc<'_>, pattern: &Pattern, body: &[&str], margin: bool) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::made;
+    use crate::testing::made;
 
     const CODE: &str = "def f(x):\n    a = 1\n    b = 2\n    return x\n";
 

@@ -1,9 +1,6 @@
 //! One edit, for tests of the engine's parts.
 
-use super::{
-    hint::Hint,
-    plan::{Edit, apply},
-};
+use crate::{Edit, Hint, apply};
 
 /// What an edit without a hint makes of a file, or why it is refused.
 pub(super) fn made(before: &str, search: &str, replace: &str) -> Result<String, String> {

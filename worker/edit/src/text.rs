@@ -136,6 +136,11 @@ pub(super) fn collapse(line: &str) -> String {
     out
 }
 
+/// The lines of a text that are not blank, each as [`collapse`] has it.
+pub(super) fn collapsed_lines(text: &str) -> Vec<String> {
+    text.lines().map(collapse).filter(|line| !line.is_empty()).collect()
+}
+
 /// What remains when white space, quote style and look-alike punctuation are put aside.
 pub(super) fn fold(line: &str) -> String {
     folded(line).collect()

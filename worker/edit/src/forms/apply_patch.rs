@@ -1,9 +1,9 @@
 //! `*** Begin Patch` … `*** End Patch`: hunks told by `@@` lines that name what stands above them.
 
 use super::{
-    super::{hint::Anchor, plan::Edit},
+    super::edit::{Anchor, Edit},
+    error::FormError,
     hunk::Hunk,
-    read::FormError,
     unified::header,
 };
 

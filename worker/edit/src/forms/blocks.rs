@@ -1,12 +1,9 @@
 //! `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` blocks, also with `------- SEARCH` and `+++++++ REPLACE`.
 
 use super::{
-    super::{
-        hint::{Anchor, Hint},
-        plan::Edit,
-    },
+    super::edit::{Anchor, Edit, Hint},
+    error::FormError,
     hunk::whole,
-    read::FormError,
 };
 
 /// Signs of a marker: seven as a rule, and models miscount.

@@ -1,11 +1,8 @@
 //! A hunk of a patch: lines that stay, lines that go, lines that come; and the edit it is.
 
 use super::{
-    super::{
-        hint::{Anchor, Hint},
-        plan::Edit,
-    },
-    read::FormError,
+    super::edit::{Anchor, Edit, Hint},
+    error::FormError,
 };
 
 /// A hunk while it is read.

@@ -6,11 +6,13 @@
 
 mod apply_patch;
 mod blocks;
+mod error;
 mod hunk;
 mod read;
 #[cfg(test)]
 mod tests;
 mod unified;
 
-pub use read::{FormError, patch_files, read_patch, same_file as is_same_file};
+pub use error::FormError;
 pub(super) use read::{is_form, marks};
+pub use read::{patch_files, read_patch, same_file as is_same_file};

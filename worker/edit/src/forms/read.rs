@@ -1,23 +1,11 @@
 //! Tells the forms apart, and checks that a patch speaks of the one file that is edited.
 
 use super::{
-    super::plan::{EDITS_MAX, Edit, SEARCH_BYTES_MAX},
-    apply_patch, blocks, unified,
+    super::edit::{EDITS_MAX, Edit, SEARCH_BYTES_MAX},
+    apply_patch, blocks,
+    error::FormError,
+    unified,
 };
-
-/// Why a patch cannot be read as edits of one file. `Display` is written for the model that wrote it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Nothing was changed: {message}")]
-pub struct FormError {
-    /// The reason and the remedy.
-    pub message: String,
-}
-
-impl FormError {
-    pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {

@@ -2,9 +2,9 @@
 //! stand in several places, a header whose counts are right may say which.
 
 use super::{
-    super::{hint::Anchor, plan::Edit},
+    super::edit::{Anchor, Edit},
+    error::FormError,
     hunk::Hunk,
-    read::FormError,
 };
 
 /// The numbers of a hunk's header.

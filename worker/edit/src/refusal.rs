@@ -1,16 +1,16 @@
-//! Words for the model: why an edit was refused with the file's own lines, and the unified diff of
-//! one that was made.
+//! Words for the model: why an edit was refused, with the file's own lines.
 
-use similar::TextDiff;
+use docket_schema::redact;
 
 use super::{
     differs,
+    doc::Doc,
+    found::{Found, Miss},
     fuzzy::{Wanted, best_windows},
-    hidden,
     hint::count,
-    locate::{Doc, Found, Miss, Pattern},
     merge::Conflict,
-    text::collapse,
+    pattern::Pattern,
+    text::collapsed_lines,
 };
 
 /// Candidates that a refusal shows.
@@ -21,6 +21,12 @@ const PLACES_MAX: usize = 6;
 const LINES_MAX: usize = 14;
 /// Characters that it shows of a line.
 const LINE_CHARS_MAX: usize = 300;
+
+/// What a mark of hidden text is.
+const HIDDEN: &str = "`[REDACTED: …]` stands for text that was hidden from you and that the file holds";
+/// How to edit around one.
+pub(super) const HIDDEN_REMEDY: &str = "Leave the lines with it out of search and replace, and edit those around \
+                                        them: the file keeps its own";
 
 /// Why `pattern` has no one place.
 pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
@@ -43,7 +49,7 @@ pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
             format!("{why}. The places are:\n{}{more}", quote_all(doc, places))
         }
         Miss::Absent => {
-            let remarks = differs::present(doc, pattern).into_iter().chain(hidden::remark(pattern));
+            let remarks = differs::present(doc, pattern).into_iter().chain(hidden_remark(pattern));
             let remarks: String = remarks.flat_map(|remark| [remark, " ".to_owned()]).collect();
             format!("search is not in the file. {remarks}{}", nearest(doc, &pattern.search))
         }
@@ -52,15 +58,20 @@ pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
                 Some((place, what)) => (place, Some(what)),
                 None => (place.clone(), differs::told(doc, &pattern.search, place)),
             };
-            let known =
-                hidden::remark(pattern).or(known).map(|known| format!(" {known}")).unwrap_or_default();
+            let known = hidden_remark(pattern).or(known).map(|known| format!(" {known}")).unwrap_or_default();
             format!(
                 "search is not in the file; these lines are similar, yet they may be another statement.{known} If \
                  they are meant, copy them into search:\n{}",
                 quote(doc, &differs::grown(doc, &pattern.search, &place))
             )
         }
+        Miss::Hidden(why) => format!("{HIDDEN}{why}. {HIDDEN_REMEDY}"),
     }
+}
+
+/// A remark on a search that holds a mark of hidden text and has no place.
+fn hidden_remark(pattern: &Pattern) -> Option<String> {
+    redact::holds_mark(&pattern.search).then(|| format!("{HIDDEN}. {HIDDEN_REMEDY}."))
 }
 
 /// Why the change cannot be carried over to the place that was found.
@@ -107,7 +118,7 @@ fn windows(doc: &Doc<'_>, search: &str) -> Vec<std::ops::Range<usize>> {
         let found = best_windows(doc, said, Wanted::Hint).into_iter();
         found.map(|window| (window.similarity, lines(window.range))).collect()
     };
-    let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
+    let said = collapsed_lines(search);
     let mut out = places(doc, &said);
     let bare: Vec<String> = said.iter().map(|line| differs::uncommented(line).to_owned()).collect();
     if bare != said {
@@ -132,28 +143,10 @@ fn quote(doc: &Doc<'_>, lines: &std::ops::Range<usize>) -> String {
         .clone()
         .take(LINES_MAX)
         .filter_map(|at| doc.lines.get(at).map(|line| (at, line)))
-        .map(|(at, line)| format!("{:>6}| {}", at + 1, cut(line.text)))
+        .map(|(at, line)| format!("{:>6}| {}", at + 1, differs::cut(line.text, LINE_CHARS_MAX)))
         .collect();
     if lines.len() > LINES_MAX {
         out.push(format!("        … {} more lines", lines.len() - LINES_MAX));
     }
     out.join("\n")
-}
-
-fn cut(line: &str) -> String {
-    match line.char_indices().nth(LINE_CHARS_MAX) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    }
-}
-
-/// The difference of two versions of the file `name` in unified form, three lines of context.
-#[must_use]
-pub fn unified_diff(name: &str, before: &[u8], after: &[u8]) -> String {
-    let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
-    TextDiff::from_lines(before.as_ref(), after.as_ref())
-        .unified_diff()
-        .context_radius(3)
-        .header(&format!("a/{name}"), &format!("b/{name}"))
-        .to_string()
 }

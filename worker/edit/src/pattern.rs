@@ -1,0 +1,40 @@
+//! The search and replacement of one edit, as text and as lines.
+
+/// A search and a replacement with `\n` line ends.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    pub(super) search: String,
+    pub(super) replace: String,
+}
+
+/// Search and replacement as whole lines.
+#[derive(Debug, Clone)]
+pub(super) struct ModelLines {
+    pub(super) search: Vec<String>,
+    pub(super) replace: Vec<String>,
+}
+
+impl ModelLines {
+    pub(super) fn of(pattern: &Pattern) -> Self {
+        let split = |text: &str| -> Vec<String> {
+            if text.is_empty() {
+                return Vec::new();
+            }
+            text.strip_suffix('\n').unwrap_or(text).split('\n').map(str::to_owned).collect()
+        };
+        // Blanks after the last break are no line of their own where the other side ends with that break.
+        let trimmed = |text: &str, other: &str| match text.rsplit_once('\n') {
+            Some((head, blanks)) if other.ends_with('\n') && blanks.trim().is_empty() => format!("{head}\n"),
+            Some(_) | None => text.to_owned(),
+        };
+        Self {
+            search: split(&trimmed(&pattern.search, &pattern.replace)),
+            replace: split(&trimmed(&pattern.replace, &pattern.search)),
+        }
+    }
+
+    /// Indices of the search's lines that are not blank.
+    pub(super) fn solid(&self) -> Vec<usize> {
+        (0..self.search.len()).filter(|at| !self.search[*at].trim().is_empty()).collect()
+    }
+}
