@@ -9,6 +9,7 @@ mod swe;
 #[cfg(test)]
 mod tests;
 
+use crate::policy_file;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -332,8 +333,9 @@ pub(crate) fn with_policies(read: &mut Read, folder: &Path) {
     read.entries.retain_mut(|(at, line)| {
         let Some(file) = &line.policy else { return true };
         let file = folder.join(file);
-        let said =
-            |file: &PathBuf| policy::read(file).map_err(|failure| format!("`policy`: {:#}", failure.error));
+        let said = |file: &PathBuf| {
+            policy_file::read(file).map_err(|failure| format!("`policy`: {:#}", failure.error))
+        };
         match files.entry(file).or_insert_with_key(said) {
             Ok(rules) => line.rules = Some(rules.clone()),
             Err(why) => faults.add(*at, why.clone()),

@@ -1,10 +1,13 @@
 //! The coordinator's blobs, for code of the worker that reads and writes them.
 
 use bytes::Bytes;
-use docket_schema::content::BlobRef;
+use docket_schema::{
+    content::BlobRef,
+    snapshot::{Entry, EntryKind},
+};
 use docket_worker::{
     client::Client,
-    workspace::{BlobError, BlobSink, Blobs},
+    workspace::{BlobError, BlobSink, Blobs, Contents, ContentsError},
 };
 
 /// Blobs wait here until they make an upload worth its round trip.
@@ -48,5 +51,18 @@ impl BlobSink for Upload<'_> {
         self.bytes += blob.bytes;
         self.waiting.push((blob, bytes.into()));
         if self.bytes >= UPLOAD_BYTES { self.flush().await } else { Ok(()) }
+    }
+}
+
+/// What is not among one base's objects: among the other's, or a blob.
+pub(crate) struct Beside<'a>(pub(crate) Contents<'a, Remote<'a>>);
+
+impl Blobs for Beside<'_> {
+    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        let entry = Entry { kind: EntryKind::File, mode: 0, size: blob.bytes, hash: blob.hash };
+        self.0.read(&entry).await.map_err(|error| match error {
+            ContentsError::Blob(error) => error,
+            ContentsError::Git(error) => BlobError::Unavailable(Box::new(error)),
+        })
     }
 }

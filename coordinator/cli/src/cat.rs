@@ -1,5 +1,6 @@
 //! `docket cat`: a file as it was after a turn, byte for byte; a folder as a list.
 
+use crate::file_view::{mode, size, view};
 use std::{ffi::OsString, io::IsTerminal as _};
 
 use docket_schema::{
@@ -90,52 +91,6 @@ fn say_bytes(bytes: &[u8], raw: bool) {
     }
     let text = String::from_utf8_lossy(bytes);
     display::say(&display::block(text.strip_suffix('\n').unwrap_or(&text)));
-}
-
-fn mode(entry: &Entry) -> Option<String> {
-    (entry.kind != EntryKind::Symlink).then(|| format!("{:o}", entry.mode))
-}
-
-fn size(entry: &Entry) -> Option<u64> {
-    (entry.kind != EntryKind::Dir).then_some(entry.size)
-}
-
-/// What stands at a path, as programs read it.
-pub(crate) fn view(
-    run: RunId,
-    turn: Turn,
-    path: Option<&WorkPath>,
-    standing: &Standing,
-    content: Option<&[u8]>,
-) -> FileView {
-    let view = FileView {
-        run,
-        turn: turn.0,
-        path: path.cloned(),
-        kind: EntryKind::Dir,
-        mode: None,
-        size: None,
-        hash: None,
-        content: content.map(Content::inline),
-        children: None,
-    };
-    match standing {
-        Standing::File(entry) | Standing::Link(entry) => FileView {
-            kind: entry.kind,
-            mode: mode(entry),
-            size: size(entry),
-            hash: Some(entry.hash.to_string()),
-            ..view
-        },
-        Standing::Folder { mode, children } => {
-            let children = children.iter().filter_map(|child| {
-                let name = WorkPath::new(child.name.clone())?;
-                let entry = &child.entry;
-                Some(FolderEntry { name, kind: entry.kind, mode: self::mode(entry), size: size(entry) })
-            });
-            FileView { mode: Some(format!("{mode:o}")), children: Some(children.collect()), ..view }
-        }
-    }
 }
 
 fn say_folder(cx: &Context, children: &[Child]) {

@@ -1,22 +1,9 @@
 //! `docket export`: a run as a file: docket's own format, which another installation can import, or one
 //! that other programs read.
 
-mod atif;
-mod file;
-mod jsonl;
 mod predictions;
-mod texts;
-
-pub(crate) use atif::thought;
 
 use std::{io::Write as _, path::PathBuf};
-
-use docket_schema::{
-    ids::RunId,
-    trace::{Resource, export_request},
-    wire::ExportForm,
-};
-use docket_worker::client::{Client, Lineage};
 
 use crate::{
     access::{Access, Need},
@@ -24,7 +11,8 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     progress::Progress,
-    resolve, telemetry,
+    resolve,
+    run_export::{Format, TEXT_BYTES, write},
 };
 
 /// Flags.
@@ -69,30 +57,6 @@ pub(crate) struct Args {
     /// With --format atif and jsonl: longest text put in its place, in bytes; longer ones are cut
     #[arg(long, value_name = "BYTES", default_value_t = TEXT_BYTES)]
     text_bytes: usize,
-}
-
-/// Longest text put in its place, unless said otherwise: more than any tool shows a model.
-const TEXT_BYTES: usize = 1024 * 1024;
-
-/// What is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
-    /// docket's own
-    #[default]
-    Docket,
-    /// Agent Trajectory Interchange Format v1.7
-    Atif,
-    /// JSON Lines of events
-    Jsonl,
-    /// OpenTelemetry spans, as a collector takes them
-    Otlp,
-}
-
-/// What was written.
-#[derive(Debug, Default)]
-pub(crate) struct Written {
-    pub(crate) events: u64,
-    pub(crate) blobs: u64,
 }
 
 /// Writes it.
@@ -200,79 +164,3 @@ fn send(mut file: std::fs::File, to_terminal: bool) -> Outcome {
         Err(error) => Err(error).fail_as(Exit::Failed),
     }
 }
-
-/// Writes a run in this form, as the API hands it out.
-pub(crate) async fn of_run(
-    client: &Client,
-    run: RunId,
-    form: ExportForm,
-    to: &mut std::fs::File,
-) -> Outcome<Written> {
-    let format = match form {
-        ExportForm::Docket => Format::Docket,
-        ExportForm::Jsonl => Format::Jsonl,
-        ExportForm::Atif => Format::Atif,
-        ExportForm::Otlp => Format::Otlp,
-    };
-    write(client, run, (format, false, TEXT_BYTES), &Progress::hidden(), to).await
-}
-
-async fn write(
-    client: &Client,
-    run: RunId,
-    (format, plain, text_bytes): (Format, bool, usize),
-    progress: &Progress,
-    to: &mut std::fs::File,
-) -> Outcome<Written> {
-    match (format, plain) {
-        (Format::Docket, true) => {
-            let mut to = std::io::BufWriter::new(to);
-            let written = file::write(client, run, progress, &mut to).await?;
-            to.flush().fail_as(Exit::Failed)?;
-            Ok(written)
-        }
-        (Format::Docket, false) => {
-            let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(Exit::Failed)?;
-            let written = file::write(client, run, progress, &mut to).await?;
-            to.finish().fail_as(Exit::Failed)?;
-            Ok(written)
-        }
-        (Format::Atif, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, text_bytes).await?;
-            let trajectory = atif::trajectory(run, &events, &texts)?;
-            let mut text = serde_json::to_string_pretty(&trajectory).fail_as(Exit::Failed)?;
-            text.push('\n');
-            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
-            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
-        }
-        (Format::Otlp, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let spans = telemetry::of_events(run, &events).fail_with(Exit::EngineMissing, || {
-                "this build does not know an event of the run".to_owned()
-            })?;
-            let resource = Resource {
-                service: "docket".to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                attributes: Vec::new(),
-            };
-            let mut text =
-                serde_json::to_string_pretty(&export_request(&resource, &spans)).fail_as(Exit::Failed)?;
-            text.push('\n');
-            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
-            Ok(Written { events: events.len() as u64, blobs: 0 })
-        }
-        (Format::Jsonl, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, text_bytes).await?;
-            for event in &events {
-                let line = jsonl::line(event, &texts).fail_as(Exit::Failed)?;
-                to.write_all(line.as_bytes()).fail_as(Exit::Failed)?;
-            }
-            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
-        }
-    }
-}
-
-/// Level of zstd: most of it is packs, which do not shrink, and texts, which do at any level.
-const ZSTD_LEVEL: i32 = 6;

@@ -9,8 +9,9 @@ use std::{collections::HashSet, sync::Arc};
 use docket_coordinator::store::{EachEvent, LogReader, Store, StoreError};
 use docket_schema::{
     event::{Envelope, Head},
+    history::FoldedRun,
     ids::{BlobHash, RunId, Seq, StreamId},
-    run::RunState,
+    run::{RunStarted, RunState},
     wire::{PAGE_EVENTS_MAX, RunView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -201,6 +202,15 @@ pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
         })?;
     }
     Ok(state)
+}
+
+/// What a run pinned at its start.
+pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
+    history.state().pins.as_deref().ok_or_else(|| {
+        let message =
+            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        Failure::new(Exit::Refused, message)
+    })
 }
 
 #[cfg(test)]

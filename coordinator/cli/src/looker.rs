@@ -85,7 +85,7 @@ impl Looker {
     }
 
     async fn base(&self, run: &CachedRun) -> Outcome<Arc<BaseObjects>> {
-        let pins = crate::replay::started(&run.folded, run.run)?;
+        let pins = crate::lineage::started(&run.folded, run.run)?;
         let (client, cache, base) = (self.client()?.clone(), self.cache.clone(), pins.base.clone());
         let place = self.place(run.run);
         // A pack of a whole repository is fetched, written and read: on no thread that answers requests.

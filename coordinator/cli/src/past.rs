@@ -3,6 +3,7 @@
 //! Used by `checkout`, `diff`, `cat` and `blame`. Only reads. A turn that has not ended can be looked at as
 //! far as it went, and whoever shows it says so.
 
+use crate::lineage;
 use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _};
 
 use docket_schema::{
@@ -67,7 +68,7 @@ impl Past {
     /// Reads a run's log and its base.
     pub(crate) async fn open(cx: &Context, client: &Client, run: RunId) -> Outcome<Self> {
         let history = replay::history(client, run).await?;
-        let pins = replay::started(&history, run)?;
+        let pins = lineage::started(&history, run)?;
         let base = cached_base(&pins.base, &Remote(client), &cx.home.folder("cache")?)
             .await
             .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;

@@ -6,8 +6,8 @@ mod output;
 mod request;
 mod text;
 mod tools;
-mod turns;
 
+use crate::{lineage::started, turns::Reader};
 use std::ops::RangeInclusive;
 
 use docket_schema::{
@@ -20,11 +20,7 @@ use docket_worker::{
     workspace::cached_base,
 };
 
-pub(crate) use self::{
-    output::recorded,
-    tools::{Choice, run_again},
-    turns::{Reader, shown},
-};
+pub(crate) use self::tools::{Choice, run_again};
 use crate::{
     access::Access,
     blobs::Remote,
@@ -154,15 +150,6 @@ pub(crate) async fn all_of(cx: &Context, client: &Client, run: RunId) -> Outcome
 pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
     FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
         format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-    })
-}
-
-/// What a run pinned at its start.
-pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
-    history.state().pins.as_deref().ok_or_else(|| {
-        let message =
-            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
-        Failure::new(Exit::Refused, message)
     })
 }
 

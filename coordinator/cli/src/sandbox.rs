@@ -1,6 +1,7 @@
 //! `docket sandbox`: one command behind the walls that a run's commands have, for a person who wants to see what they
 //! hold, or what a policy says.
 
+use crate::policy_file;
 use std::{
     ffi::OsString,
     io::IsTerminal as _,
@@ -151,7 +152,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 fn policies(cx: &Context, file: Option<&Path>) -> Outcome<Vec<Policy>> {
-    let given = file.map(policy::read).transpose()?;
+    let given = file.map(policy_file::read).transpose()?;
     Ok(cx.config.policy.iter().cloned().chain(given).collect())
 }
 

@@ -26,7 +26,6 @@ mod tests;
 mod travel;
 mod view;
 
-pub(crate) use fetch::Beside;
 pub(crate) use keys::Key;
 pub(crate) use shell::keys as keys_of_terminal;
 pub(crate) use terminal::{Heard, Taken, is_there};

@@ -1,6 +1,7 @@
 //! The flags of a task, shared by every command that makes one, and the task that they ask for.
 
 use crate::blobs;
+use crate::policy_file;
 use std::path::{Path, PathBuf};
 
 use docket_schema::{
@@ -189,7 +190,7 @@ impl TaskArgs {
             || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten().chain(of_roles());
         self.check_prices(cx, all())?;
         let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
-        let policy = self.policy.as_deref().map(policy::read).transpose()?;
+        let policy = self.policy.as_deref().map(policy_file::read).transpose()?;
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
             display::note(&format!(

@@ -1,6 +1,7 @@
 //! A suite: a folder with `suite.toml` and a file for each task under `tasks/`. Read and checked as a whole, before
 //! anything is started.
 
+use crate::policy_file;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -355,7 +356,7 @@ impl Reader<'_> {
             (None, Some(path)) => (path, self.suite, "defaults.policy"),
             (None, None) => return Ok(None),
         };
-        let read = policy::read(&self.folder.join(path));
+        let read = policy_file::read(&self.folder.join(path));
         read.map(Some).map_err(|failure| from.wrong(key, failure.error))
     }
 

@@ -9,7 +9,7 @@ use docket_schema::{
 };
 use docket_worker::client::Client;
 
-use super::Written;
+use crate::run_export::Written;
 use crate::{
     context::Context,
     delivery, display,

@@ -1,5 +1,7 @@
 //! What the looker answers, made by the same code as the commands that look back.
 
+use crate::file_view;
+use crate::run_export;
 use std::{ffi::OsStr, io::Seek as _};
 
 use bytes::Bytes;
@@ -23,12 +25,12 @@ use docket_worker::workspace::{Contents, Standing, diff_manifests, nearest_paths
 
 use super::Looker;
 use crate::{
-    blobs::Remote,
+    blobs::{Beside, Remote},
     cat, export,
     fail::{Exit, FailWith as _, Failure, Outcome},
     past::path_in_tree,
-    replay::{Reader, recorded, shown},
-    step::Beside,
+    recorded_output::recorded,
+    turns::{Reader, shown},
 };
 
 /// Bytes of all differences in one answer; the paths of the rest are named alone.
@@ -84,7 +86,7 @@ impl Looker {
             }
             Standing::File(_) | Standing::Link(_) | Standing::Folder { .. } => None,
         };
-        Ok(cat::view(run.run, turn, path.as_ref(), &standing, content.as_deref()))
+        Ok(file_view::view(run.run, turn, path.as_ref(), &standing, content.as_deref()))
     }
 
     pub(super) async fn diff_of(
@@ -128,7 +130,7 @@ impl Looker {
         };
         // It has no name: whatever becomes of whoever asked, nothing is left of it.
         let mut file = tempfile::tempfile_in(&self.scratch).fail_as(Exit::Failed)?;
-        export::of_run(self.client()?, run, form, &mut file).await?;
+        run_export::of_run(self.client()?, run, form, &mut file).await?;
         let bytes = file.stream_position().fail_as(Exit::Failed)?;
         file.rewind().fail_as(Exit::Failed)?;
         Ok(Exported { media, name: format!("docket-{}.{ending}", run.short()), file, bytes })
@@ -165,7 +167,7 @@ fn thinking(run: &CachedRun, turn: Turn) -> Vec<String> {
         };
         for part in &answer.parts {
             if let Part::Thinking { data, .. } = part {
-                thoughts.push(export::thought(data).to_owned());
+                thoughts.push(run_export::thought(data).to_owned());
             }
         }
     }

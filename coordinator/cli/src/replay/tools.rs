@@ -15,10 +15,8 @@ use docket_worker::{
 };
 use serde::Serialize;
 
-use super::{
-    started,
-    text::{self, Kind},
-};
+use super::text::{self, Kind};
+use crate::lineage::started;
 use crate::{
     blobs::Remote,
     context::Context,

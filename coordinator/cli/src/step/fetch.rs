@@ -2,6 +2,7 @@
 //!
 //! Reads blobs, the cached base and the runs at hand; writes nothing but that cache.
 
+use crate::blobs::Beside;
 use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
@@ -44,19 +45,6 @@ pub(super) struct Fetcher {
     pub(super) other: Option<Arc<Run>>,
     /// The base of each, once it was asked for.
     pub(super) bases: [Arc<OnceCell<Arc<BaseObjects>>>; 2],
-}
-
-/// What is not among one base's objects: among the other's, or a blob.
-pub(crate) struct Beside<'a>(pub(crate) Contents<'a, Remote<'a>>);
-
-impl Blobs for Beside<'_> {
-    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        let entry = Entry { kind: EntryKind::File, mode: 0, size: blob.bytes, hash: blob.hash };
-        self.0.read(&entry).await.map_err(|error| match error {
-            ContentsError::Blob(error) => error,
-            ContentsError::Git(error) => BlobError::Unavailable(Box::new(error)),
-        })
-    }
 }
 
 type Fetched<T = Loaded> = Result<T, String>;
