@@ -44,9 +44,8 @@ pub use schedules::{
 };
 pub use tokens::{
     Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
-    TokensError,
 };
-pub use topic::TopicError;
+pub use topic::{TopicError, TopicFold, decode_topic_event};
 
 typed_events! {
     /// An event of a system stream.

@@ -9,8 +9,6 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    policy::Policy,
-    redact::Redactor,
     run::{PolicyChanged, RunEvent, Told},
     system::AdminAct,
     wire::{
@@ -27,7 +25,10 @@ use super::{
     errors::Refusal,
     feed::{answer, page, page_limit},
 };
-use crate::store::{Append, AppendError, Condition, Holding, NewBlob};
+use crate::{
+    store::{Append, AppendError, Condition, Holding, NewBlob},
+    task_check::redact_policy,
+};
 
 /// Longest chain of runs that stand on each other's history.
 const LINEAGE_RUNS_MAX: usize = 100;
@@ -163,7 +164,7 @@ pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
     policy.check().map_err(|error| {
         Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(format!("policy.{}", error.field))
     })?;
-    let rules = redacted(policy, &api.redactor);
+    let rules = redact_policy(policy, &api.redactor);
     let bytes = serde_json::to_vec(&rules)
         .map_err(|error| Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("policy"))?;
     let blob = BlobRef::of(&bytes);
@@ -176,14 +177,6 @@ pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
     audit::record(&api, &call, AdminAct::ChangePolicy { run }).await?;
     let changed = RunEvent::from(PolicyChanged { policy: blob, rules: Some(rules), of_task: true, by });
     said(&api, run, changed, vec![NewBlob { blob, bytes: bytes.into() }]).await
-}
-
-/// What stands in the log for ever holds no secret, whoever wrote it there.
-pub(super) fn redacted(mut policy: Policy, redactor: &Redactor) -> Policy {
-    for rule in &mut policy.rules {
-        rule.reason = redactor.text(&rule.reason).into_owned();
-    }
-    policy
 }
 
 /// Writes what somebody has for a run.

@@ -1,61 +1,63 @@
 //! The API tokens that a coordinator accepts: those of its configuration, and those of the log.
 //!
 //! Invariants: no token is kept in clear; every entry is compared, each in constant time, so that the time
-//! says nothing; a token that is revoked or has expired is not found; where the log goes on with something
-//! that cannot be read, none of its tokens is.
+//! says nothing; a token that is revoked or has expired is not found; where the log continues with an event
+//! that cannot be read, none of its tokens is found, for that event may revoke any of them.
 
-use std::{
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use docket_schema::{
-    event::Envelope,
-    ids::{Seq, StreamId, SystemTopic, Timestamp},
-    system::{Role, Tokens, TokensError},
-    wire::PAGE_EVENTS_MAX,
+    ids::Timestamp,
+    system::{Role, Tokens},
 };
 use subtle::ConstantTimeEq as _;
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Mutex, time::Instant};
 
-use super::auth::ApiToken;
-use crate::store::{Store, StoreError};
+use super::{CachedFold, FoldError, TailedFold};
+use crate::store::Store;
 
-/// The stream that holds them.
-pub(crate) const STREAM: StreamId = StreamId::System(SystemTopic::Tokens);
+/// What every API token begins with: by it secrets are known where they do not belong.
+pub(crate) const API_TOKEN_PREFIX: &str = "dkt_";
 
 /// The least time between two looks for tokens that are not known.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Reading the log's tokens failed.
-#[derive(Debug, thiserror::Error)]
-pub enum TokensUnread {
-    /// The store cannot.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What it holds does not fold.
-    #[error("the log's tokens cannot be read; `docket verify` says more, a newer docket may know them")]
-    Log(#[from] TokensError),
+impl CachedFold for Tokens {
+    const UNREADABLE: &'static str =
+        "the log's tokens cannot be read; `docket verify` says more, a newer docket may know them";
+    const CONTENDED: &'static str = "many tokens are made or revoked at once; try again";
+}
+
+/// An API token that the configuration names: that of the coordinator's home. Others are in the log.
+#[derive(Debug, Clone)]
+pub struct ApiToken {
+    /// Whose it is: stands in the log as who submitted, told or cancelled.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+    /// BLAKE3 of the token.
+    pub hash: [u8; 32],
+}
+
+impl ApiToken {
+    /// The entry of a token given in clear, which is forgotten.
+    pub fn of(name: impl Into<String>, role: Role, token: &str) -> Self {
+        Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
+    }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct TokenTable {
+pub struct TokenRegistry {
     fixed: Vec<ApiToken>,
-    stored: RwLock<Tokens>,
-    /// The log goes on with what this build cannot read, which may revoke any of those it could.
-    is_unread: AtomicBool,
-    /// Told when the log had something on tokens.
-    revised: watch::Sender<()>,
+    /// The log's tokens.
+    pub fold: TailedFold<Tokens>,
     /// When the log was last read for a token that was not known.
-    looked: tokio::sync::Mutex<Option<Instant>>,
+    looked: Mutex<Option<Instant>>,
 }
 
-impl TokenTable {
-    /// A table of these, as far as the log has not been read.
+impl TokenRegistry {
+    /// With the tokens of the configuration; those of the log are not read yet.
     pub fn new(fixed: Vec<ApiToken>) -> Self {
         Self { fixed, ..Self::default() }
     }
@@ -78,19 +80,16 @@ impl TokenTable {
                 found = Some((entry.name.clone(), entry.role, entry.hash));
             }
         }
-        let stored = self.stored.read().unwrap_or_else(PoisonError::into_inner);
-        for record in stored.all() {
-            let same = is(&record.made.hash.0);
-            if same && record.is_good(now) && !self.is_unread.load(Ordering::Relaxed) {
-                found = Some((record.made.name.to_string(), record.made.role, record.made.hash.0));
+        let is_stuck = self.fold.progress().is_stuck;
+        self.fold.with(|tokens| {
+            for record in tokens.all() {
+                let same = is(&record.made.hash.0);
+                if same && record.is_good(now) && !is_stuck {
+                    found = Some((record.made.name.to_string(), record.made.role, record.made.hash.0));
+                }
             }
-        }
+        });
         found
-    }
-
-    /// Changes whenever a token may have been made or revoked.
-    pub(crate) fn revised(&self) -> watch::Receiver<()> {
-        self.revised.subscribe()
     }
 
     /// Whether the configuration has a token of this name.
@@ -98,30 +97,9 @@ impl TokenTable {
         self.fixed.iter().any(|entry| entry.name == name)
     }
 
-    /// The log's tokens, as far as they were read.
-    pub(crate) fn stored(&self) -> Tokens {
-        self.stored.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn head(&self) -> Seq {
-        self.stored.read().unwrap_or_else(PoisonError::into_inner).head()
-    }
-
-    /// Reads what the log has that the table lacks. Any number of callers may do so at once.
-    pub(crate) async fn catch_up(&self, store: &dyn Store) -> Result<(), TokensUnread> {
-        loop {
-            let page = store.read(STREAM, self.head(), PAGE_EVENTS_MAX).await?;
-            let is_last = page.len() < PAGE_EVENTS_MAX as usize;
-            self.fold(&page)?;
-            if is_last {
-                return Ok(());
-            }
-        }
-    }
-
     /// Catches up for somebody whose token is not known. However many ask, the log is read at most once in
     /// [`LOOK_AGAIN`], and whoever asks is answered by a look that began after: those who wait share it.
-    pub(crate) async fn look_again(&self, store: &dyn Store) -> Result<(), TokensUnread> {
+    pub(crate) async fn look_again(&self, store: &dyn Store) -> Result<(), FoldError> {
         let asked = Instant::now();
         let mut looked = self.looked.lock().await;
         if let Some(at) = *looked {
@@ -131,25 +109,7 @@ impl TokenTable {
             tokio::time::sleep_until(at + LOOK_AGAIN).await;
         }
         *looked = Some(Instant::now());
-        self.catch_up(store).await
-    }
-
-    fn fold(&self, page: &[Envelope]) -> Result<(), TokensError> {
-        let mut stored = self.stored.write().unwrap_or_else(PoisonError::into_inner);
-        let (had, mut folded) = (stored.head(), Ok(()));
-        for event in page {
-            // Another may have read the same meanwhile.
-            if folded.is_ok() && event.seq > stored.head() {
-                folded = stored.apply(&event.by_ref());
-            }
-        }
-        self.is_unread.store(folded.is_err(), Ordering::Relaxed);
-        let is_revised = folded.is_err() || stored.head() > had;
-        drop(stored);
-        if is_revised {
-            self.revised.send_replace(());
-        }
-        folded
+        self.fold.catch_up(store).await
     }
 }
 
@@ -159,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_table_knows_its_tokens_and_no_other() {
-        let table = TokenTable::new(vec![
+        let table = TokenRegistry::new(vec![
             ApiToken::of("ann", Role::Admin, "one"),
             ApiToken::of("bob", Role::Read, "two"),
         ]);
