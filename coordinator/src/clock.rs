@@ -8,13 +8,13 @@
 //! 1. Between two observations of its source the time is what the machine counts since it booted (`CLOCK_BOOTTIME`,
 //!    which no one can set and which counts suspend; `CLOCK_MONOTONIC` where there is none).
 //! 2. The source is this machine's wall clock on SQLite, and the database's time on PostgreSQL, so that coordinators of
-//!    one database agree whatever their machines say. It is observed every few seconds (`tasks/follow.rs`).
+//!    one database agree whatever their machines say. It is observed every few seconds (`leases/clock_check.rs`).
 //! 3. A source that is at most a second and a half off is slewed to: time runs a tenth faster or slower until it agrees, and never
 //!    backwards.
 //! 4. A source that is further off has been stepped. The step is logged, counted for `/readyz` and `docket doctor`, and
 //!    followed only when it has held for ten seconds, in either direction. One that is undone before then changes nothing.
 //! 5. When a step is followed, time leaps with it at once; holding it back would stop retries and schedules for as long
-//!    as the step was. Every lease then gets its whole time again, and none is ended for that time (`tasks/term.rs`).
+//!    as the step was. Every lease then gets its whole time again, and none is ended for that time (`leases/leader_lease.rs`).
 //! 6. Whatever another clock may have written is believed only within its longest length: a term, a lease, a retry's
 //!    wait, a provider's next free moment, a schedule's last firing.
 //!
@@ -26,7 +26,10 @@
 
 mod followed;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use docket_schema::{ids::Timestamp, wire::ClockHealth};
 use nix::time::{ClockId, clock_gettime};
@@ -89,12 +92,7 @@ impl ClockState {
     }
 
     /// Begins with an answer, unless it began with a better one. `None` while the best one took too long.
-    fn begin(
-        &mut self,
-        now: Elapsed,
-        (at, theirs): (Elapsed, Timestamp),
-        took: i64,
-    ) -> Option<ObservedChange> {
+    fn begin(&mut self, now: Elapsed, at: Elapsed, theirs: Timestamp, took: i64) -> Option<ObservedChange> {
         let before = self.began_with;
         if before.is_some_and(|before| before <= took) {
             return None;
@@ -172,7 +170,7 @@ impl Clock {
         let took = now.0.saturating_sub(asked.0);
         let at = Elapsed(asked.0 + took / 2);
         if state.began_with.is_none_or(|before| before > QUESTION_MAX_US) {
-            return state.begin(now, (at, theirs), took);
+            return state.begin(now, at, theirs, took);
         }
         if took > QUESTION_MAX_US {
             return None;
@@ -240,6 +238,13 @@ pub fn fresh_secret() -> [u8; 32] {
     rand::random()
 }
 
+/// Between half of `longest` and all of it: pollers must not fall into step.
+pub(crate) fn jittered(longest: Duration) -> Duration {
+    let half = longest / 2;
+    let us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+    half + Duration::from_micros(jitter() % us)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,5 +292,23 @@ mod tests {
     fn steps_are_described_by_size_and_direction() {
         assert_eq!(describe_step(86_399_999_900), "86400.000 s ahead");
         assert_eq!(describe_step(-4_025_000), "4.025 s back");
+    }
+
+    #[test]
+    fn jitter_stays_within_its_range() {
+        let longest = Duration::from_millis(500);
+        let waits: Vec<Duration> = (0..200).map(|_| jittered(longest)).collect();
+        assert!(waits.iter().all(|wait| *wait >= longest / 2 && *wait <= longest), "{waits:?}");
+        // Spread over all of it: of 200 even draws some are in the first fifth and some in the last, but once in 10^19.
+        let fifth = longest / 10;
+        for (what, is) in [
+            ("early", waits.iter().any(|wait| *wait < longest / 2 + fifth)),
+            ("late", waits.iter().any(|wait| *wait > longest - fifth)),
+        ] {
+            assert!(is, "none is {what}: {waits:?}");
+        }
+        let several: std::collections::HashSet<&Duration> = waits.iter().collect();
+        assert!(several.len() > 150, "only {} differ", several.len());
+        assert!(jittered(Duration::ZERO) <= Duration::from_micros(1));
     }
 }

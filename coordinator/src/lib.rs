@@ -3,22 +3,24 @@
 //! Knows `docket-schema` only. The `docket` binary beside it is the one place that knows the worker
 //! as well.
 
+mod app;
 pub mod archive;
 pub mod clock;
 mod dashboard;
 pub mod decide;
+mod error_chain;
 pub mod gc;
 pub mod history;
 pub mod http;
-mod lease_length;
-pub mod limits;
-pub mod memory;
+mod leases;
 pub mod meter;
 pub mod notify;
 pub mod past;
 mod place;
 pub mod reports;
-pub mod schedules;
 pub mod server;
 pub mod store;
+pub mod system;
+mod task_check;
 pub mod tasks;
+pub mod wakeups;

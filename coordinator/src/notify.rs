@@ -5,10 +5,8 @@
 //! nothing, and what is told twice has the same id. Who is told, and how, is handed in by whoever starts the
 //! coordinator ([`Notifier`]): programs are not started here.
 
-mod brought;
 mod follow;
 mod send;
-mod table;
 
 use std::{
     fmt,
@@ -22,16 +20,26 @@ use std::{
 
 use docket_schema::{
     ids::Timestamp,
-    system::NotificationRecord,
+    system::{NotificationRecord, Notifications},
     wire::{TargetKind, TargetView},
 };
 
-use crate::{clock::Clock, store::Store};
+use crate::{
+    clock::Clock,
+    leases::Lead,
+    store::Store,
+    system::{CachedFold, TailedFold},
+};
 
 pub use crate::decide::{Retries, Sent};
 pub(crate) use follow::{begin, follow};
 pub(crate) use send::send;
-pub use table::{NotifyError, NotifyTable, STREAM};
+
+impl CachedFold for Notifications {
+    const UNREADABLE: &'static str =
+        "the log's notifications cannot be read; `docket verify` says more, a newer docket may know them";
+    const CONTENDED: &'static str = "many write notifications at once; try again";
+}
 
 /// Who is told, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +123,8 @@ impl NotifyMeters {
 pub(crate) struct Desk {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) table: Arc<NotifyTable>,
+    pub(crate) table: Arc<TailedFold<Notifications>>,
     pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) meters: Arc<NotifyMeters>,
-    pub(crate) lead: Arc<crate::tasks::Lead>,
+    pub(crate) lead: Arc<Lead>,
 }

@@ -238,9 +238,6 @@ impl Place {
     }
 
     /// How large a file there is; `None` = there is none.
-    ///
-    /// # Errors
-    /// [`PlaceError`].
     pub async fn size(&self, name: &str) -> Result<Option<u64>, PlaceError> {
         match self.store.head(&self.key(name)).await {
             Ok(meta) => Ok(Some(meta.size)),
@@ -283,9 +280,6 @@ impl Place {
     }
 
     /// Writes bytes there, durably, unless a file of that name is there.
-    ///
-    /// # Errors
-    /// [`PlaceError`].
     pub async fn put_new_bytes(&self, name: &str, bytes: Bytes) -> Result<(), PlaceError> {
         if self.size(name).await?.is_some() {
             return Ok(());
@@ -311,9 +305,6 @@ impl Place {
     }
 
     /// Copies a file from there.
-    ///
-    /// # Errors
-    /// [`PlaceError`].
     pub async fn get_file(&self, name: &str, to: &Path) -> Result<(), PlaceError> {
         const DOING: &str = "a file is read from it";
         let found = self.store.get(&self.key(name)).await.map_err(self.failed(DOING))?;
@@ -371,9 +362,6 @@ impl Place {
     }
 
     /// A part of a file there.
-    ///
-    /// # Errors
-    /// [`PlaceError`].
     pub async fn get_part(&self, name: &str, range: std::ops::Range<u64>) -> Result<Bytes, PlaceError> {
         let found = self.store.get_range(&self.key(name), range).await;
         found.map_err(self.failed("a file is read from it"))

@@ -88,9 +88,6 @@ fn window(from: Option<Timestamp>, until: Option<Timestamp>) -> Option<(Timestam
 }
 
 /// What the runs cost that `query` means.
-///
-/// # Errors
-/// [`ReportError`].
 pub async fn cost(store: &dyn Store, query: &CostQuery) -> Result<CostPage, ReportError> {
     let window = window(query.from, query.until);
     let CostQuery { run, task, batch, from, until, calls, .. } = query;
@@ -138,9 +135,6 @@ pub async fn cost(store: &dyn Store, query: &CostQuery) -> Result<CostPage, Repo
 }
 
 /// What model calls cost by day and model: a page of [`cost`], added up.
-///
-/// # Errors
-/// [`ReportError`].
 pub async fn cost_days(store: &dyn Store, query: &CostDaysQuery) -> Result<CostDaysPage, ReportError> {
     let CostDaysQuery { from, until, after, limit } = query.clone();
     let from = Some(from.ok_or_else(|| wrong("from", "say from when on"))?);
@@ -223,9 +217,6 @@ async fn models_at_the_top(store: &dyn Store, view: &RunView) -> Result<Option<M
 }
 
 /// How well the tasks went that `query` means.
-///
-/// # Errors
-/// [`ReportError`].
 pub async fn metrics(store: &dyn Store, query: &MetricsQuery) -> Result<MetricsPage, ReportError> {
     let MetricsQuery { task, batch, from, until, scripted, after, limit } = query;
     let said = [task.is_some(), batch.is_some(), from.is_some()];

@@ -12,7 +12,7 @@ mod tls;
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -24,26 +24,31 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    archive::{ArchiveSettings, Archiver},
+    app::AppState,
+    archive::ArchiveSettings,
     clock::{self, Clock},
     history::RunHistories,
+    http::{AnswerLost, Api, ApiConfig, ApiToken, Limits, Rates, build_api, router},
     http::{
         AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, Relays,
         RunTokens, Sessions, TokenTable, TokensUnread, router,
     },
     lease_length::LeaseLength,
+    leases::{LeaseLength, Office, keep_term, set_clock},
     limits::{LimitError, LimitTable},
     notify::{Notifier, NotifyError, NotifyMeters, NotifyTable, begin},
+    notify::{Notifier, NotifyMeters, begin},
     past::Past,
-    schedules::ScheduleTable,
     store::{Store, StoreError},
+    system::{FoldError, LimitTable, MemoryTable, RefusedCalls, ScheduleTable, TailedFold, TokenRegistry},
     tasks::{
-        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
-        follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
-        tell_of_news, watch_writers, write_refused,
+        archive_old, expire_leases, fire_schedules, follow_clock, follow_hints, make_due_available,
+        send_hints, tail_streams, take_inbox, tell_of_news, watch_writers, write_refused,
     },
+    wakeups::Wakes,
 };
 
+pub use crate::http::Polls;
 use accept::Accept;
 pub use descriptors::raise as raise_descriptors;
 use seats::Seats;
@@ -81,28 +86,6 @@ impl Default for Patience {
             stalled: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
         }
-    }
-}
-
-/// How often a worker that waits for work has the store looked at, at most: the longest time until it sees a task
-/// that another coordinator took in, where no hint tells of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Polls {
-    /// Where hints of other coordinators come.
-    pub hinted: Duration,
-    /// Where none come.
-    pub unhinted: Duration,
-}
-
-impl Default for Polls {
-    fn default() -> Self {
-        Self { hinted: Duration::from_secs(2), unhinted: Duration::from_millis(500) }
-    }
-}
-
-impl Polls {
-    pub(crate) fn of(self, wakes: &Wakes) -> Duration {
-        if wakes.are_hinted() { self.hinted } else { self.unhinted }
     }
 }
 
@@ -223,13 +206,13 @@ pub enum ServeError {
     Store(#[from] StoreError),
     /// The log does not give its tokens.
     #[error("who may call is not known")]
-    Tokens(#[from] TokensUnread),
+    Tokens(#[source] FoldError),
     /// The log does not give its notifications.
     #[error("what is to be told is not known")]
-    Notifications(#[from] NotifyError),
+    Notifications(#[source] FoldError),
     /// The log does not give its limits on model providers.
     #[error("how fast models may be asked is not known")]
-    Limits(#[from] LimitError),
+    Limits(#[source] FoldError),
     /// Times that cannot work.
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
@@ -242,17 +225,14 @@ pub enum ServeError {
     },
 }
 
-/// Starts to serve.
-///
-/// # Errors
-/// [`ServeError`] names what stands in the way.
+/// Starts to serve. The error names what stands in the way.
 pub async fn start(
     store: Arc<dyn Store>,
     config: ServerConfig,
     clock: Arc<Clock>,
 ) -> Result<Running, ServeError> {
-    let ServerConfig { bind, exposure, lease_ms, heartbeat_ms, .. } = config;
-    check_exposure(bind, exposure, config.tls.as_ref())?;
+    let ServerConfig { bind, lease_ms, heartbeat_ms, .. } = config;
+    check_exposure(bind, config.exposure, config.tls.as_ref())?;
     if heartbeat_ms == 0 || lease_ms < heartbeat_ms.saturating_mul(2) {
         return Err(ServeError::Times { lease_ms, heartbeat_ms });
     }
@@ -263,65 +243,21 @@ pub async fn start(
     };
     set_clock(&*store, &clock).await?;
     let secret = store.secret(clock::fresh_secret()).await?;
-    let tokens = Arc::new(TokenTable::new(config.tokens));
-    tokens.catch_up(&*store).await?;
-    let model_limits = LimitTable::default();
-    model_limits.catch_up(&*store).await?;
-    let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
-    let Patience { body, .. } = config.patience;
-    let lease_length = Arc::new(LeaseLength::new(lease_ms));
+    let app = Arc::new(open_app(store, &config, clock).await?);
+    let (tasks, shutdown, stop_now) = (TaskTracker::new(), app.shutdown.clone(), CancellationToken::new());
     let seats = Seats::new(descriptors::bounded(config.connections_max), config.connections_per_peer);
-    let api = Arc::new(Api {
-        store: Arc::clone(&store),
-        clock: Arc::clone(&clock),
-        tokens: Arc::clone(&tokens),
-        run_tokens: RunTokens::new(&secret),
-        sessions: Sessions::new(&secret),
-        wakes: Arc::clone(&wakes),
-        relays: Relays::new(tasks.clone()),
-        schedules: ScheduleTable::default(),
-        model_limits,
-        memory: crate::memory::MemoryTable::default(),
-        budgets: std::sync::atomic::AtomicBool::new(store.has_budgets().await?),
-        pace: Pace::new(config.rates),
-        refused: RefusedCalls::default(),
-        lease_length: Arc::clone(&lease_length),
-        limits: Limits { lease_ms, heartbeat_ms, body_read: body, polls: config.polls, hosts: config.hosts },
-        meters: HttpMeters::default(),
-        redactor: config.redactor,
-        archive: config.archive.clone(),
-        histories: RunHistories::new(Arc::clone(&store)),
+    let body_read = config.patience.body;
+    let limits = Limits { lease_ms, heartbeat_ms, body_read, polls: config.polls, hosts: config.hosts };
+    let api_config = ApiConfig {
+        secret: &secret,
+        tasks: tasks.clone(),
+        rates: config.rates,
+        limits,
         past: config.past,
-        notifications: Arc::new(NotifyTable::default()),
-        notifier: config.notifier.clone(),
-        notify_meters: Arc::new(NotifyMeters::default()),
-        looks: tokio::sync::Semaphore::new(LOOKS_AT_ONCE),
         answers_lost: config.answers_lost,
-        shutdown: shutdown.clone(),
-    });
-    let archiver =
-        Archiver { store: Arc::clone(&store), clock: Arc::clone(&clock), settings: config.archive };
-    tasks.spawn(archive_old(archiver, shutdown.clone()));
-    tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
-    let redactor = api.redactor.clone();
-    let (of, at) = (Arc::clone(&store), Arc::clone(&clock));
-    tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
-    tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
-    tasks.spawn(follow_limits(Arc::clone(&api), shutdown.clone()));
-    let tells = config.notifier.filter(|to| config.notices == Notices::Told && !to.targets().is_empty());
-    if let Some(notifier) = tells {
-        // Before anybody is served: what happens from now on is told.
-        begin(&api.notifications, &*store, clock.now()).await?;
-        tell_of_news(&tasks, &api, notifier, &shutdown);
-    }
-    if let Some(hints) = store.hints() {
-        tasks.spawn(send_hints(Arc::clone(&hints), Arc::clone(&wakes), shutdown.clone()));
-        tasks.spawn(follow_hints(hints, Arc::clone(&wakes), shutdown.clone()));
-    }
-    look_after(&tasks, (store, clock, Arc::clone(&wakes)), &lease_length, &shutdown);
-    tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
-    tasks.spawn(watch_writers(Arc::clone(&api.store), shutdown.clone()));
+    };
+    let api = build_api(Arc::clone(&app), api_config);
+    start_jobs(&tasks, &app, config.notices).await?;
     let accept = |listener, tls| Accept {
         listener,
         tls,
@@ -341,28 +277,67 @@ pub async fn start(
     Ok(Running { local_addr, near, handle: Handle { api }, tasks, shutdown, stop_now, grace })
 }
 
-/// Starts what one coordinator of a store does for all.
-fn look_after(
-    tasks: &TaskTracker,
-    (store, clock, wakes): (Arc<dyn Store>, Arc<Clock>, Arc<Wakes>),
-    lease_length: &Arc<LeaseLength>,
-    shutdown: &CancellationToken,
-) {
-    let shared = || (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes));
-    let (of, at, woken) = shared();
-    let lead = Arc::new(Lead::new(Office::Maintenance, of, at, woken, Arc::clone(lease_length)));
-    tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
-    let (of, at, woken) = shared();
-    tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), Arc::clone(lease_length), shutdown.clone()));
-    let (of, at, _) = shared();
-    tasks.spawn(follow_clock(of, at, Arc::clone(&lead), shutdown.clone()));
-    tasks.spawn(make_due_available(store, clock, wakes, lead, shutdown.clone()));
+/// The application, with what must be known of the log before anybody is served.
+async fn open_app(
+    store: Arc<dyn Store>,
+    config: &ServerConfig,
+    clock: Arc<Clock>,
+) -> Result<AppState, ServeError> {
+    let tokens = TokenRegistry::new(config.tokens.clone());
+    tokens.fold.catch_up(&*store).await.map_err(ServeError::Tokens)?;
+    let model_limits = LimitTable::default();
+    model_limits.fold.catch_up(&*store).await.map_err(ServeError::Limits)?;
+    let budgets = AtomicBool::new(store.has_budgets().await?);
+    Ok(AppState {
+        store,
+        clock,
+        wakes: Arc::new(Wakes::default()),
+        lease_length: Arc::new(LeaseLength::new(config.lease_ms)),
+        tokens,
+        schedules: ScheduleTable::default(),
+        model_limits,
+        memory: MemoryTable::default(),
+        budgets,
+        refused: RefusedCalls::default(),
+        redactor: config.redactor.clone(),
+        archive: config.archive.clone(),
+        notifications: Arc::new(TailedFold::default()),
+        notifier: config.notifier.clone(),
+        notify_meters: Arc::new(NotifyMeters::default()),
+        shutdown: CancellationToken::new(),
+    })
 }
 
-/// Checks that a coordinator could listen there now, for whoever must not stop another one in vain.
-///
-/// # Errors
-/// As [`start`] would say.
+/// Starts what the coordinator does by itself.
+async fn start_jobs(tasks: &TaskTracker, app: &Arc<AppState>, notices: Notices) -> Result<(), ServeError> {
+    let shared = || Arc::clone(app);
+    let tells = app.notifier.clone().filter(|to| notices == Notices::Told && !to.targets().is_empty());
+    if let Some(notifier) = tells {
+        // Before anybody is served: what happens from now on is told.
+        let begun = begin(&app.notifications, &*app.store, app.clock.now()).await;
+        begun.map_err(ServeError::Notifications)?;
+        tell_of_news(tasks, app, notifier);
+    }
+    tasks.spawn(archive_old(shared()));
+    tasks.spawn(tail_streams(shared()));
+    tasks.spawn(take_inbox(shared()));
+    tasks.spawn(fire_schedules(shared()));
+    if let Some(hints) = app.store.hints() {
+        tasks.spawn(send_hints(shared(), Arc::clone(&hints)));
+        tasks.spawn(follow_hints(shared(), hints));
+    }
+    let lead = Arc::new(app.lead(Office::Maintenance));
+    tasks.spawn(keep_term(Arc::clone(&lead), app.shutdown.clone()));
+    tasks.spawn(expire_leases(shared(), Arc::clone(&lead)));
+    tasks.spawn(follow_clock(shared(), Arc::clone(&lead)));
+    tasks.spawn(make_due_available(shared(), lead));
+    tasks.spawn(write_refused(shared()));
+    tasks.spawn(watch_writers(shared()));
+    Ok(())
+}
+
+/// Checks that a coordinator could listen there now, for whoever must not stop another one in vain. The error is that of
+/// [`start`].
 pub async fn check_listen(
     bind: SocketAddr,
     exposure: Exposure,

@@ -44,5 +44,5 @@ pub use schedule_events::{
 };
 pub use schedules::{ScheduleRecord, Schedules};
 pub use token_events::{Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRevoked};
-pub use tokens::{TokenRecord, Tokens, TokensError};
-pub use topic::TopicError;
+pub use tokens::{TokenRecord, Tokens};
+pub use topic::{TopicError, TopicFold, decode_topic_event};

@@ -5,7 +5,7 @@ mod restore;
 
 use std::{sync::Arc, time::Duration};
 
-use docket_coordinator::{clock::Clock, http::write_audit, store::Store};
+use docket_coordinator::{clock::Clock, store::Store, system::write_audit};
 use docket_schema::system::{AdminAct, AdminActed};
 
 use crate::{

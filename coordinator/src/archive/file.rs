@@ -81,9 +81,6 @@ pub(super) fn hash_of(path: &Path) -> Result<(BlobHash, u64), FileError> {
 }
 
 /// Proves that the file is the one of this hash, and holds.
-///
-/// # Errors
-/// [`FileError`].
 pub async fn verify_file(path: &Path, expected: BlobHash) -> Result<Family, FileError> {
     let (path, failed) = (path.to_owned(), broke_off(path));
     let proven = tokio::task::spawn_blocking(move || {

@@ -14,12 +14,10 @@
 
 mod family;
 mod file;
-mod restored;
 mod round;
 
 pub use crate::place::{Place, PlaceError, is_place};
 pub use file::{FileError, Unpacked, unpack, verify_file};
-pub use restored::Restored;
 pub use round::{
     ArchiveDies, ArchiveSettings, Archiver, Asked, KeepFor, RestoreFailed, Retention, fetch, find, restore,
 };

@@ -22,13 +22,13 @@ use nix::sys::signal::{Signal, raise};
 use super::{
     family::{self, Copied, Gathered, NotCopied},
     file::{self, FileError, Unpacked},
-    restored::Restored,
 };
 use crate::{
     clock::Clock,
-    http::error_chain,
+    error_chain::error_chain,
     place::{Place, PlaceError},
     store::{ArchiveError, ArchiveRefusal, Ended, Into, Queues, Store, StoreError, Stub},
+    system::{FoldError, RestoreTimes, TailedFold},
 };
 
 /// Families copied and removed at once: each waits for its file to be synced, and what they remove shares commits.
@@ -99,8 +99,8 @@ pub struct ArchiveSettings {
     pub every: Option<Duration>,
     /// Tests only.
     pub dies: Option<ArchiveDies>,
-    /// What was brought back, as it was read.
-    pub restored: Restored,
+    /// When tasks were restored. Of one store; copies of the settings share it.
+    pub restores: Arc<TailedFold<RestoreTimes>>,
 }
 
 impl Default for ArchiveSettings {
@@ -114,7 +114,7 @@ impl Default for ArchiveSettings {
             made_by,
             every: None,
             dies: None,
-            restored: Restored::default(),
+            restores: Arc::default(),
         }
     }
 }
@@ -185,7 +185,8 @@ impl Archiver {
         let (began, mut last) = (Instant::now(), None);
         let mut seen: BTreeSet<TaskId> = BTreeSet::new();
         let (mut gathered, mut done) = (Vec::new(), Vec::new());
-        let restored = self.settings.restored.read(&*self.store).await?;
+        let restores = &self.settings.restores;
+        restores.catch_up(&*self.store).await?;
         for (n, ended) in page.into_iter().enumerate() {
             if last.is_some() && began.elapsed() > asked.time {
                 response.next = last;
@@ -197,7 +198,8 @@ impl Archiver {
             }
             let now = self.clock.now();
             let may_go = |record: &TaskRecord| {
-                may_go(record, restored.get(&record.id).copied(), &asked.retention, now)
+                let restored_at = restores.with(|times| times.get(record.id));
+                may_go(record, restored_at, &asked.retention, now)
             };
             let found = match family::gather(&*self.store, ended.task, may_go).await {
                 Ok(family) => delivered(&*self.store, &family).await.map(|()| family),
@@ -414,6 +416,9 @@ pub enum RestoreFailed {
     /// The file does not hold, or the store refuses it.
     #[error(transparent)]
     File(#[from] FileError),
+    /// When tasks were restored before cannot be read.
+    #[error(transparent)]
+    Restores(#[from] FoldError),
     /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -452,9 +457,6 @@ async fn look(stub: &Stub, url: &str) -> Result<Place, PlaceError> {
 }
 
 /// Copies the file of an archived stream to this machine, proven.
-///
-/// # Errors
-/// [`RestoreFailed`].
 pub async fn fetch(
     stub: &Stub,
     to: Option<&str>,

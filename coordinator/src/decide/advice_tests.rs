@@ -42,7 +42,9 @@ fn ask(record: &TaskRecord, command: &str) -> Result<Plan, Rejection> {
         (Some("resume"), None) => resume(record, "me", forked(), Vec::new()),
         (Some("answer"), text) => answer(record, "me", &text.unwrap_or_default().into()),
         (Some("unpause"), None) => unpause(record, "me"),
-        (Some("accept"), None) => accept(record, "me", record.last_run.expect("a run"), ""),
+        (Some("accept"), None) => {
+            accept(record, ResultVerdict { by: "me", run: record.last_run.expect("a run"), comment: "" })
+        }
         _ => panic!("`docket {command}` is advised, and this test does not know it"),
     }
 }

@@ -132,11 +132,20 @@ pub struct Choice {
     pub kept_back: bool,
 }
 
-/// Chooses up to `wanted` tasks. `running` is what runs before, and comes to count what was chosen; so do `turns`.
+/// By what shares are fair. A choice counts in both what it chose.
+#[derive(Debug)]
+pub struct FairShares<'a> {
+    /// What runs.
+    pub running: &'a mut Running,
+    /// Whose turn it was, and when.
+    pub turns: &'a mut Turns,
+}
+
+/// Chooses up to `wanted` tasks.
 pub fn choose(
     flows: &[FlowHead],
     queues: &HashMap<QueueName, QueueSettings>,
-    (running, turns): (&mut Running, &mut Turns),
+    FairShares { running, turns }: FairShares<'_>,
     wanted: usize,
     now: Timestamp,
 ) -> Choice {
@@ -223,7 +232,13 @@ mod tests {
     }
 
     fn chosen(flows: &[FlowHead], running: &mut Running, wanted: usize) -> Vec<u128> {
-        batches(&choose(flows, &HashMap::new(), (running, &mut Turns::default()), wanted, NOW))
+        batches(&choose(
+            flows,
+            &HashMap::new(),
+            FairShares { running, turns: &mut Turns::default() },
+            wanted,
+            NOW,
+        ))
     }
 
     #[test]
@@ -244,7 +259,13 @@ mod tests {
         let mut turns = Turns::default();
         let mut got = Vec::new();
         while got.len() < 8 {
-            let choice = choose(&flows, &HashMap::new(), (&mut Running::default(), &mut turns), 1, NOW);
+            let choice = choose(
+                &flows,
+                &HashMap::new(),
+                FairShares { running: &mut Running::default(), turns: &mut turns },
+                1,
+                NOW,
+            );
             got.extend(batches(&choice));
             flows.iter_mut().for_each(|head| head.candidates.retain(|one| one.task != choice.tasks[0]));
         }
@@ -252,7 +273,15 @@ mod tests {
         // A batch that comes later is not behind all that older ones have waited: an hour of waiting is one turn.
         let old = [head(1, 0..9, 0, 3_600_000), head(2, 0..9, 0, 0)];
         let mut turns = Turns::default();
-        let mut next = || choose(&old, &HashMap::new(), (&mut Running::default(), &mut turns), 1, NOW);
+        let mut next = || {
+            choose(
+                &old,
+                &HashMap::new(),
+                FairShares { running: &mut Running::default(), turns: &mut turns },
+                1,
+                NOW,
+            )
+        };
         assert_eq!([batches(&next()), batches(&next()), batches(&next())], [[1], [2], [1]]);
     }
 
@@ -285,7 +314,15 @@ mod tests {
             let queues = HashMap::from([(QueueName::default(), settings)]);
             let mut running = Running::default();
             running.add(&flow(7), None, NOW);
-            choose(&flows, &queues, (&mut running, &mut Turns::default()), 9, NOW).tasks.len()
+            choose(
+                &flows,
+                &queues,
+                FairShares { running: &mut running, turns: &mut Turns::default() },
+                9,
+                NOW,
+            )
+            .tasks
+            .len()
         };
         assert_eq!(
             [with(false, None), with(true, None), with(false, Some(4)), with(false, Some(1))],
@@ -302,7 +339,13 @@ mod tests {
         }
         let mut running = Running::default();
         running.add(&flow(9), Some(&Concurrency { key: "b".to_owned(), max: 2 }), NOW);
-        let choice = choose(&flows, &HashMap::new(), (&mut running, &mut Turns::default()), 9, NOW);
+        let choice = choose(
+            &flows,
+            &HashMap::new(),
+            FairShares { running: &mut running, turns: &mut Turns::default() },
+            9,
+            NOW,
+        );
         let places: Vec<u128> = choice.tasks.iter().map(|task| task.0.as_u128() % 1000).collect();
         assert_eq!(places, [0, 2, 3, 5]);
         assert_eq!(choice.full_keys, ["a", "b"]);
@@ -318,7 +361,7 @@ mod tests {
             let mut running = Running::default();
             running.add(&flow(1), Some(runs), NOW);
             let turns = &mut Turns::default();
-            let choice = choose(&flows, &HashMap::new(), (&mut running, turns), 9, NOW);
+            let choice = choose(&flows, &HashMap::new(), FairShares { running: &mut running, turns }, 9, NOW);
             assert_eq!((choice.tasks.len() == 1, choice.kept_back), (may, !may), "{waits:?} beside {runs:?}");
             // Where two say that two may, one that wants to be alone stands for itself.
             assert_eq!(choice.full_keys.len(), usize::from(runs.max == 1));

@@ -44,30 +44,42 @@ pub fn deliver(record: &TaskRecord, by: &str, run: RunId, step: DeliveryStep) ->
     Ok(Plan { task: vec![event], ..Plan::default() })
 }
 
-/// A person takes the result of `run`.
+/// What a person says of a result.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultVerdict<'a> {
+    /// Who.
+    pub by: &'a str,
+    /// The run whose result it is.
+    pub run: RunId,
+    /// Why.
+    pub comment: &'a str,
+}
+
+/// A person takes the result of a run.
 ///
 /// # Errors
 /// The task is not done, or the run is not the one that did it.
-pub fn accept(record: &TaskRecord, by: &str, run: RunId, comment: &str) -> Result<Plan, Rejection> {
+pub fn accept(record: &TaskRecord, verdict: ResultVerdict<'_>) -> Result<Plan, Rejection> {
+    let ResultVerdict { by, run, comment } = verdict;
     judged(record, run)?;
     let accepted = TaskAccepted { run, by: by.to_owned(), comment: comment.to_owned() };
     Ok(Plan { task: vec![accepted.into()], ..Plan::default() })
 }
 
-/// A person does not take the result of `run`: the task goes on with a new run that begins with `forked`.
+/// A person does not take the result of a run: the task goes on with a new run that begins with `forked`.
 ///
 /// # Errors
 /// As [`accept`], and as [`resume`].
 pub fn reject(
     record: &TaskRecord,
-    by: &str,
-    (of, comment): (RunId, &str),
+    verdict: ResultVerdict<'_>,
     forked: Forked,
     edits: Vec<NewEvent>,
 ) -> Result<Plan, Rejection> {
-    judged(record, of)?;
+    let ResultVerdict { by, run, comment } = verdict;
+    judged(record, run)?;
     let mut plan = resume(record, by, forked, edits)?;
-    let rejected = TaskRejected { run: of, by: by.to_owned(), comment: comment.to_owned() };
+    let rejected = TaskRejected { run, by: by.to_owned(), comment: comment.to_owned() };
     plan.task.insert(0, rejected.into());
     Ok(plan)
 }

@@ -20,6 +20,10 @@ fn step(record: &TaskRecord, step: DeliveryStep) -> TaskRecord {
     carried_out(record, &plan)
 }
 
+fn verdict(run: RunId, comment: &str) -> ResultVerdict<'_> {
+    ResultVerdict { by: "ann", run, comment }
+}
+
 fn blocked_delivery() -> DeliveryStep {
     DeliveryStep::Blocked {
         branch: "fix/it".to_owned(),
@@ -61,7 +65,7 @@ fn what_was_to_be_delivered_and_cannot_be_blocks_until_it_is_settled() {
         );
 
         let run = blocked.last_run.expect("a run");
-        let accepted = accept(&blocked, "ann", run, "by hand").expect("settled");
+        let accepted = accept(&blocked, verdict(run, "by hand")).expect("settled");
         for settled in [step(&blocked, delivered()), carried_out(&blocked, &accepted)] {
             assert_eq!((settled.state, settled.message.as_deref()), (TaskState::Completed, None));
             assert!(settled.ended_at.is_some() && settled.blocked_why.is_none());
@@ -97,9 +101,9 @@ fn only_the_run_that_completed_a_task_is_judged_and_a_no_goes_on() {
     for record in [done(None), step(&done(Some(Delivery::Push)), blocked_delivery())] {
         let run = record.last_run.expect("a run");
         let other = RunId(Uuid::from_u128(99));
-        assert!(accept(&record, "ann", other, "").is_err());
-        assert!(reject(&record, "ann", (other, "no"), forked(other), Vec::new()).is_err());
-        let plan = reject(&record, "ann", (run, "no"), forked(run), Vec::new()).expect("it goes on");
+        assert!(accept(&record, verdict(other, "")).is_err());
+        assert!(reject(&record, verdict(other, "no"), forked(other), Vec::new()).is_err());
+        let plan = reject(&record, verdict(run, "no"), forked(run), Vec::new()).expect("it goes on");
         let kinds: Vec<&str> = plan.task.iter().map(TypedEvent::kind).collect();
         assert_eq!(kinds, ["TaskRejected", "TaskResumed"], "one step, so that none stands alone");
         let after = carried_out(&record, &plan);
@@ -108,7 +112,7 @@ fn only_the_run_that_completed_a_task_is_judged_and_a_no_goes_on() {
     }
     for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Completed) {
         let record = in_state(state);
-        assert!(accept(&record, "ann", record.last_run.unwrap_or(RUN), "").is_err(), "{state}");
+        assert!(accept(&record, verdict(record.last_run.unwrap_or(RUN), "")).is_err(), "{state}");
     }
 }
 

@@ -16,7 +16,8 @@ pub fn fork(
     spec: TaskSpec,
     by: &str,
     from: ForkedFrom,
-    (run, events): (RunId, Vec<NewEvent>),
+    run: RunId,
+    events: Vec<NewEvent>,
 ) -> Result<Plan, FieldError> {
     spec.check()?;
     let (by, parent) = (by.to_owned(), from.run);

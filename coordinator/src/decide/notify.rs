@@ -282,7 +282,7 @@ mod tests {
     use docket_schema::{
         event::{Head, Payload},
         ids::{Epoch, Position, Seq, Turn},
-        system::{DeliveryRecord, Notice, NotificationRaised},
+        system::{DeliveryRecord, Notice, NotificationRaised, TopicFold as _},
         task::{
             DeliveryBlockedWhy, TaskAccepted, TaskCancelled, TaskCompleted, TaskDelivered,
             TaskNeededNoDelivery, TaskUnblocked,

@@ -1,105 +1,131 @@
-//! What every route shares: the store, the clock, the tokens, the wake-ups and the limits.
+//! What every route shares: the application's state, and what HTTP alone needs beside it.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use docket_schema::{
     ids::{Epoch, RunId},
-    redact::Redactor,
-    task::TaskRecord,
     wire::ProblemCode,
 };
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use super::{
     auth::{Caller, RunTokens},
     errors::Refusal,
     failpoint::AnswerLost,
-    metrics::HttpMeters,
-    pace::Pace,
-    refused::RefusedCalls,
+    meters::HttpMeters,
+    pace::{Pace, Rates},
     relay::Relays,
     sessions::{Session, Sessions},
-    table::TokenTable,
 };
 use crate::{
-    archive::ArchiveSettings,
-    clock::Clock,
+    app::AppState,
     history::RunHistories,
-    lease_length::LeaseLength,
-    limits::LimitTable,
-    memory::MemoryTable,
-    notify::{Notifier, NotifyMeters, NotifyTable},
     past::Past,
-    schedules::ScheduleTable,
-    server::Polls,
-    store::{AppendError, Holding, Store},
-    tasks::Wakes,
+    store::{AppendError, Holding},
+    wakeups::Wakes,
 };
+
+/// Looks back that are under way at once: each may read a whole log and compare whole trees.
+const LOOKS_AT_ONCE: usize = 4;
+
+/// How often a worker that waits for work has the store looked at, at most: the longest time until it sees a task
+/// that another coordinator took in, where no hint tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polls {
+    /// Where hints of other coordinators come.
+    pub hinted: Duration,
+    /// Where none come.
+    pub unhinted: Duration,
+}
+
+impl Default for Polls {
+    fn default() -> Self {
+        Self { hinted: Duration::from_secs(2), unhinted: Duration::from_millis(500) }
+    }
+}
+
+impl Polls {
+    pub(super) fn of(self, wakes: &Wakes) -> Duration {
+        if wakes.are_hinted() { self.hinted } else { self.unhinted }
+    }
+}
 
 /// Times and exposure that routes need.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// How long a lease lasts without a heartbeat, as configured.
-    pub lease_ms: u64,
+    pub(crate) lease_ms: u64,
     /// How often workers are asked to send heartbeats.
-    pub heartbeat_ms: u64,
+    pub(crate) heartbeat_ms: u64,
     /// How long a client may take to send one body.
-    pub body_read: Duration,
+    pub(crate) body_read: Duration,
     /// How often the store is looked at for a worker that waits.
-    pub polls: Polls,
+    pub(crate) polls: Polls,
     /// Names by which the coordinator may be called, beside its addresses: a page of a stranger's must not
     /// reach the API through a name of theirs that resolves to this machine.
-    pub hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
 }
 
-/// See the module.
-pub struct Api {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<Clock>,
-    pub(crate) tokens: Arc<TokenTable>,
-    pub(crate) run_tokens: RunTokens,
-    pub(crate) sessions: Sessions,
-    pub(crate) wakes: Arc<Wakes>,
-    /// Runs that somebody follows.
-    pub(crate) relays: Relays,
-    pub(crate) schedules: ScheduleTable,
-    pub(crate) model_limits: LimitTable,
-    pub(crate) memory: MemoryTable,
-    /// Some batch has a budget, as of the last look.
-    pub(crate) budgets: AtomicBool,
-    pub(crate) pace: Pace,
-    /// Calls that were refused for their token, until they are written down.
-    pub(crate) refused: RefusedCalls,
+/// What an [`Api`] is made of.
+pub(crate) struct ApiConfig<'a> {
+    /// The store's: run tokens and browsers' sessions are proven by it.
+    pub(crate) secret: &'a [u8; 32],
+    /// Owns the readers of followed runs.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) rates: Rates,
     pub(crate) limits: Limits,
-    /// How long a lease lasts that is granted or renewed now.
-    pub(crate) lease_length: Arc<LeaseLength>,
+    /// What shows files of runs, where this program brought it.
+    pub(crate) past: Option<Arc<dyn Past>>,
+    /// Tests only: where the coordinator dies before it answers.
+    pub(crate) answers_lost: Vec<AnswerLost>,
+}
+
+/// See the module. The application's state is reached as if it were this one's.
+pub(crate) struct Api {
+    pub(crate) app: Arc<AppState>,
+    pub(crate) run_tokens: RunTokens,
+    pub(super) sessions: Sessions,
+    /// Runs that somebody follows.
+    pub(super) relays: Arc<Relays>,
+    pub(super) pace: Pace,
+    pub(super) limits: Limits,
     /// What was asked since the process began.
-    pub(crate) meters: HttpMeters,
-    /// Strikes secrets out of what people write.
-    pub(crate) redactor: Redactor,
-    /// How it archives.
-    pub(crate) archive: ArchiveSettings,
+    pub(super) meters: HttpMeters,
     /// Runs that somebody looked at.
     pub(crate) histories: RunHistories,
     /// What shows files of runs, where this program brought it.
-    pub(crate) past: Option<Arc<dyn Past>>,
-    /// What is to be told elsewhere, and what became of it.
-    pub(crate) notifications: Arc<NotifyTable>,
-    /// Who tells, where this program brought it.
-    pub(crate) notifier: Option<Arc<dyn Notifier>>,
-    pub(crate) notify_meters: Arc<NotifyMeters>,
+    pub(super) past: Option<Arc<dyn Past>>,
     /// Room for those who look back.
-    pub(crate) looks: tokio::sync::Semaphore,
-    /// Tests only: where the coordinator dies before it answers.
-    pub(crate) answers_lost: Vec<AnswerLost>,
-    /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.
-    pub(crate) shutdown: CancellationToken,
+    pub(super) looks: Semaphore,
+    pub(super) answers_lost: Vec<AnswerLost>,
+}
+
+impl Deref for Api {
+    type Target = AppState;
+
+    fn deref(&self) -> &AppState {
+        &self.app
+    }
 }
 
 impl Api {
+    pub(super) fn new(app: Arc<AppState>, config: ApiConfig<'_>, meters: HttpMeters) -> Self {
+        Self {
+            histories: RunHistories::new(Arc::clone(&app.store)),
+            app,
+            run_tokens: RunTokens::new(config.secret),
+            sessions: Sessions::new(config.secret),
+            relays: Arc::new(Relays::new(config.tasks)),
+            pace: Pace::new(config.rates),
+            limits: config.limits,
+            meters,
+            past: config.past,
+            looks: Semaphore::new(LOOKS_AT_ONCE),
+            answers_lost: config.answers_lost,
+        }
+    }
+
     /// Who presents `token`.
     pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
         if let Some((run, epoch)) = self.run_tokens.check(token) {
@@ -175,16 +201,6 @@ impl Api {
             )
             .field("epoch")),
             Caller::Run { .. } | Caller::Anyone | Caller::Api { .. } => Ok(()),
-        }
-    }
-
-    /// Wakes whoever a task's new state concerns.
-    pub(crate) fn announce(&self, record: &TaskRecord) {
-        self.wakes.task_is(record.state);
-        if let Some(by) = record.delegated_by.as_ref().filter(|_| record.state.is_ended()) {
-            // Its parent goes on, in the same transaction.
-            self.wakes.appended(by.run);
-            self.wakes.work();
         }
     }
 

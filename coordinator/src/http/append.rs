@@ -36,6 +36,7 @@ use super::{
 use crate::{
     clock,
     decide::Settling,
+    error_chain::error_chain,
     store::{Append, AppendError, Appended, CommandBlobs, CommandError, Condition, NewBlob},
 };
 
@@ -129,7 +130,7 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
     if ends_call && api.model_limits.counts_calls() {
         // One that fails here counts until the run's next call, or its end: too few are let through, never too many.
         if let Err(error) = api.store.answered(run).await {
-            tracing::warn!(%run, "a model call is counted on: {}", super::error_chain(&error));
+            tracing::warn!(%run, "a model call is counted on: {}", error_chain(&error));
         }
     }
     let limited = api.model_limits.providers();
@@ -210,7 +211,7 @@ fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, Refusal> {
             return Err(wrong(n, format!("the payload is no text: {error}")));
         }
         let typed = RunEvent::decode(&event.kind, event.version, payload)
-            .map_err(|error| wrong(n, super::error_chain(&error)))?;
+            .map_err(|error| wrong(n, error_chain(&error)))?;
         match part_of(run, &typed) {
             Part::Work => {}
             Part::Settles => settles = true,

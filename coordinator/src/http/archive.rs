@@ -20,12 +20,11 @@ use super::{
     api::Api,
     audit,
     call::{Call, json},
-    errors::{Refusal, error_chain},
+    errors::Refusal,
 };
 use crate::{
-    archive::{
-        Archiver, Asked, FileError, KeepFor, Place, PlaceError, RestoreFailed, Retention, find, restore,
-    },
+    archive::{Asked, FileError, KeepFor, Place, PlaceError, RestoreFailed, Retention, find, restore},
+    error_chain::error_chain,
     store::{Queues, RestoreError, Stub},
 };
 
@@ -36,11 +35,6 @@ const PAGE_TIME: Duration = Duration::from_secs(10);
 static UNDER_WAY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 type Answered = Result<Response<Body>, Refusal>;
-
-fn archiver(api: &Api) -> Archiver {
-    let (store, clock) = (Arc::clone(&api.store), Arc::clone(&api.clock));
-    Archiver { store, clock, settings: api.archive.clone() }
-}
 
 fn busy() -> Refusal {
     let detail = "the archive is being written to, or a task brought back, already; wait for its end";
@@ -73,7 +67,7 @@ pub(super) async fn archive(api: Arc<Api>, call: Call) -> Answered {
         by: call.caller.name(),
         time: PAGE_TIME,
     };
-    json(&archiver(&api).page(place.as_ref(), &asked).await.map_err(failed)?)
+    json(&api.archiver().page(place.as_ref(), &asked).await.map_err(failed)?)
 }
 
 pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
@@ -117,7 +111,7 @@ pub(super) async fn bring_back(api: Arc<Api>, call: Call) -> Answered {
     let stub = stub(&api, &call).await?;
     let Ok(_one) = UNDER_WAY.try_lock() else { return Err(busy()) };
     audit::record(&api, &call, AdminAct::Restore { stream: stub.stream.clone() }).await?;
-    let back = restore(&archiver(&api), &stub, call.caller.name()).await.map_err(failed)?;
+    let back = restore(&api.archiver(), &stub, call.caller.name()).await.map_err(failed)?;
     json(&RestoreResponse { task: back.task, tasks: back.tasks, runs: back.runs, events: back.events })
 }
 
@@ -158,6 +152,7 @@ fn failed_place(error: PlaceError) -> Refusal {
 fn failed(error: RestoreFailed) -> Refusal {
     match error {
         RestoreFailed::Place(error) => failed_place(error),
+        RestoreFailed::Restores(error) => error.into(),
         RestoreFailed::Store(error) | RestoreFailed::File(FileError::Store(error)) => error.into(),
         RestoreFailed::File(FileError::Restore(error)) => match error {
             RestoreError::Store(error) => error.into(),

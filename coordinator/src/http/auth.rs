@@ -1,4 +1,4 @@
-//! Who calls, and what they may. API tokens are looked up in a [table](super::table); run tokens carry
+//! Who calls, and what they may. API tokens are looked up in a [`TokenRegistry`](crate::system::TokenRegistry); run tokens carry
 //! their own proof.
 //!
 //! Invariants: no token is kept or logged in clear; every comparison takes the same time whatever
@@ -13,24 +13,6 @@ use docket_schema::{
 use subtle::ConstantTimeEq as _;
 
 use super::sessions::Session;
-
-/// An API token that the configuration names: that of the coordinator's home. Others are in the log.
-#[derive(Debug, Clone)]
-pub struct ApiToken {
-    /// Whose it is: stands in the log as who submitted, told or cancelled.
-    pub name: String,
-    /// What it is good for.
-    pub role: Role,
-    /// BLAKE3 of the token.
-    pub hash: [u8; 32],
-}
-
-impl ApiToken {
-    /// The entry of a token given in clear, which is forgotten.
-    pub fn of(name: impl Into<String>, role: Role, token: &str) -> Self {
-        Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
-    }
-}
 
 /// What every run token begins with.
 const RUN_TOKEN_PREFIX: &str = "dkr_";

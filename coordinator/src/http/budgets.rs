@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use axum::{body::Body, http::Response};
 use docket_schema::{
     event::TypedEvent as _,
-    ids::{BatchId, Epoch, RunId, Seq, StreamId, SystemTopic, Turn},
+    ids::{BatchId, Epoch, RunId, Seq, StreamId, SystemTopic},
     system::{BudgetSet, BudgetSpent, CallCost, SystemEvent},
     wire::{BudgetView, PAGE_EVENTS_MAX, PermitResponse, ProblemCode, SetBudget, SetBudgetRequest},
 };
@@ -15,13 +15,16 @@ use super::{
     call::{Call, json},
     errors::Refusal,
 };
-use crate::store::{Append, AppendError, Condition, Reserved};
+use crate::{
+    store::{Append, Condition, Reserved},
+    system::{AppendRetries, system_append},
+};
 
 /// The stream.
 const STREAM: StreamId = StreamId::System(SystemTopic::Budgets);
 
-/// How often what another was faster with is asked anew.
-const TRIES: u32 = 8;
+/// The error where other appends come first too often.
+const CONTENDED: &str = "many set budgets at once; try again";
 
 /// Wait of whoever finds that calls under way may use what is left: one ends any moment, and nobody is woken by it.
 const CROWDED_MS: u64 = 500;
@@ -29,15 +32,8 @@ const CROWDED_MS: u64 = 500;
 /// Rounds of counting for one answer: beyond it, it is of what was counted so far.
 const ROUNDS_MAX: u32 = 2000;
 
-fn append(api: &Api, condition: Condition, event: &SystemEvent) -> Append {
-    Append {
-        stream: STREAM,
-        condition,
-        events: vec![event.encode(Turn(0))],
-        blobs: Vec::new(),
-        names: Vec::new(),
-        now: api.clock.now(),
-    }
+fn append(api: &Api, condition: Condition, event: SystemEvent) -> Append {
+    system_append(SystemTopic::Budgets, condition, &[event], &[], api.clock.now())
 }
 
 /// Counts what a batch's runs have recorded.
@@ -60,7 +56,7 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Result<Response<Body>, Ref
     let mut set = BudgetSet { batch, budget, by: call.caller.name(), of_file: how == SetBudget::OfFile };
     match how {
         SetBudget::All => {
-            api.store.append(append(&api, Condition::AtHead, &set.into())).await?;
+            api.store.append(append(&api, Condition::AtHead, set.into())).await?;
         }
         SetBudget::Named | SetBudget::OfFile => decided(&api, how, &mut set).await?,
     }
@@ -79,7 +75,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Result<Response<Body>, Ref
 /// Sets it by what is set already. Read first, and appended only where nothing came between.
 async fn decided(api: &Api, how: SetBudget, set: &mut BudgetSet) -> Result<(), Refusal> {
     let named = set.budget;
-    for _ in 0..TRIES {
+    let mut retries = AppendRetries::new(CONTENDED);
+    loop {
         let head = match how {
             SetBudget::All | SetBudget::Named => {
                 let head = api.store.head(STREAM).await?.map_or(Seq(0), |head| head.seq);
@@ -96,13 +93,11 @@ async fn decided(api: &Api, how: SetBudget, set: &mut BudgetSet) -> Result<(), R
                 head
             }
         };
-        match api.store.append(append(api, Condition::Expected(head), &set.clone().into())).await {
-            Ok(_) => return Ok(()),
-            Err(AppendError::WrongSeq { .. }) => {}
-            Err(error) => return Err(error.into()),
+        let append = append(api, Condition::Expected(head), set.clone().into());
+        if retries.append(&*api.store, append).await? {
+            return Ok(());
         }
     }
-    Err(contended())
 }
 
 /// What was set for a batch last, and where the stream ends. Costs what was ever set: once an import of a file that
@@ -124,10 +119,6 @@ async fn last_set(api: &Api, batch: BatchId) -> Result<(Option<BudgetSet>, Seq),
     }
 }
 
-fn contended() -> Refusal {
-    Refusal::new(ProblemCode::Unavailable, "many set budgets at once; try again")
-}
-
 /// What a run is told whose model has no price, though its batch has a budget of money.
 const UNPRICED: &str = "its batch has a budget of money, and nobody knew the price of this run's model when it began: set its \
                         price in the worker's docket.toml and retry the task, or give the batch a budget of tokens alone";
@@ -138,7 +129,8 @@ pub(super) async fn ask(
     caller: (RunId, Epoch),
     call: CallCost,
 ) -> Result<PermitResponse, Refusal> {
-    for _ in 0..TRIES {
+    let mut retries = AppendRetries::new(CONTENDED);
+    loop {
         // Read first: where the budget is set anew meanwhile, it is not said to be used up.
         let head = api.store.head(STREAM).await?.map_or(Seq(0), |head| head.seq);
         let (batch, budget, message) = match api.store.reserve(caller, call).await? {
@@ -153,13 +145,11 @@ pub(super) async fn ask(
             Reserved::Over { batch, budget, message, known: false } => (batch, budget, message),
         };
         let spent = BudgetSpent { batch, budget, message: message.clone() };
-        match api.store.append(append(api, Condition::Expected(head), &spent.into())).await {
-            Ok(_) => return Ok(over(message)),
-            Err(AppendError::WrongSeq { .. }) => {}
-            Err(error) => return Err(error.into()),
+        let append = append(api, Condition::Expected(head), spent.into());
+        if retries.append(&*api.store, append).await? {
+            return Ok(over(message));
         }
     }
-    Err(contended())
 }
 
 const fn over(message: String) -> PermitResponse {

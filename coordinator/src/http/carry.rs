@@ -30,6 +30,7 @@ use super::{
     errors::Refusal,
 };
 use crate::{
+    error_chain::error_chain,
     gc,
     store::{Import, ImportError, ImportStream},
 };
@@ -107,14 +108,14 @@ fn check(run: RunId, pages: &[Bytes]) -> Result<Checked, Refusal> {
             }
             Err(error) => return Err(wrong(number, error.to_string())),
         };
-        lineage.push(&event).map_err(|error| wrong(number, super::error_chain(&error)))?;
-        needs.event(&event).map_err(|error| wrong(number, super::error_chain(&error)))?;
+        lineage.push(&event).map_err(|error| wrong(number, error_chain(&error)))?;
+        needs.event(&event).map_err(|error| wrong(number, error_chain(&error)))?;
         match streams.last_mut().filter(|(stream, _)| *stream == event.stream) {
             Some((_, events)) => events.push(event),
             None => streams.push((event.stream.clone(), vec![event])),
         }
     }
-    let lacking = |error: LineageError| wrong(lineage.events(), super::error_chain(&error));
+    let lacking = |error: LineageError| wrong(lineage.events(), error_chain(&error));
     let runs: BTreeMap<RunId, RunOf> = lineage.runs(run).map_err(lacking)?.into_iter().collect();
     let Some(of) = runs.get(&run).copied() else {
         return Err(wrong(lineage.events(), format!("run {run} is not there")));

@@ -11,7 +11,7 @@ use docket_schema::{
 };
 
 use crate::{
-    decide::{self, AskedRun, Dependencies, Settling},
+    decide::{self, AskedRun, Dependencies, ResultVerdict, Settling},
     store::Decide,
 };
 
@@ -64,11 +64,20 @@ pub(super) fn deliver(by: String, run: RunId, step: DeliveryStep) -> Decide {
 }
 
 pub(super) fn accept(by: String, run: RunId, comment: String) -> Decide {
-    Box::new(move |record| decide::accept(record, &by, run, &comment))
+    Box::new(move |record| decide::accept(record, ResultVerdict { by: &by, run, comment: &comment }))
 }
 
-pub(super) fn reject(by: String, of: RunId, comment: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {
-    Box::new(move |record| decide::reject(record, &by, (of, &comment), forked.clone(), edits.clone()))
+pub(super) fn reject(
+    by: String,
+    run: RunId,
+    comment: String,
+    forked: Forked,
+    edits: Vec<NewEvent>,
+) -> Decide {
+    Box::new(move |record| {
+        let verdict = ResultVerdict { by: &by, run, comment: &comment };
+        decide::reject(record, verdict, forked.clone(), edits.clone())
+    })
 }
 
 pub(super) fn resume(by: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {

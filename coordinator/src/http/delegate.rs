@@ -28,9 +28,8 @@ use super::{
     failpoint,
     runs::{not_yours, view},
     task_policy,
-    tasks::checked_spec,
 };
-use crate::store::CommandBlobs;
+use crate::{store::CommandBlobs, task_check::checked_spec};
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -160,7 +159,7 @@ pub(super) async fn children(api: Arc<Api>, call: Call) -> Answered {
 async fn view_of(api: &Api, id: TaskId) -> Result<Option<TaskView>, Refusal> {
     let Some((task, lease_expires_at)) = api.store.task(id).await? else { return Ok(None) };
     let runs = api.store.runs_of(id).await?;
-    let waits = api.model_limits.waits().of(&task, api.clock.now());
+    let waits = api.model_limits.waiters().wait_of(&task, api.clock.now());
     Ok(Some(TaskView { task, runs, lease_expires_at, waits }))
 }
 

@@ -19,8 +19,11 @@ use docket_schema::{
 
 use crate::{
     decide::Rejection,
+    error_chain::error_chain,
     history::HistoryError,
     store::{AppendError, CommandError, StoreError},
+    system::FoldError,
+    task_check::Unsound,
 };
 
 /// Longest text of a problem, in characters: most of it is docket's own words, and of a request that is
@@ -151,6 +154,13 @@ impl From<HistoryError> for Refusal {
     }
 }
 
+impl Unsound {
+    /// The refusal of a request that holds the task at this place.
+    pub(super) fn at(self, place: &str) -> Refusal {
+        Refusal::new(ProblemCode::InvalidRequest, self.must).field(format!("{place}.{}", self.field))
+    }
+}
+
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let code = match &error {
@@ -212,6 +222,20 @@ impl From<AppendError> for Refusal {
     }
 }
 
+impl From<FoldError> for Refusal {
+    fn from(error: FoldError) -> Self {
+        match error {
+            FoldError::Store(error) => error.into(),
+            FoldError::Append(error) => error.into(),
+            FoldError::Contended(_) => Self::new(ProblemCode::Unavailable, error.to_string()),
+            FoldError::Unreadable { .. } => {
+                tracing::error!("{}", error_chain(&error));
+                Self::new(ProblemCode::Corrupt, error.to_string())
+            }
+        }
+    }
+}
+
 impl From<CommandError> for Refusal {
     fn from(error: CommandError) -> Self {
         match error {
@@ -221,18 +245,6 @@ impl From<CommandError> for Refusal {
             CommandError::Store(error) => error.into(),
         }
     }
-}
-
-/// An error and its sources on one line, for the log.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        line.push_str(": ");
-        line.push_str(&source.to_string());
-        next = source.source();
-    }
-    line
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     clock,
+    error_chain::error_chain,
     store::{AppendError, CommandBlobs, NewBlob, NewFork, NewTask},
 };
 
@@ -93,7 +94,7 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
     let view = view(&api, of).await?;
     if let Some(before) = answer(&api, &request.siblings).await? {
         for sibling in &request.siblings {
-            check_same_fork(&api, (of, &request), *sibling).await?;
+            check_same_fork(&api, of, &request, *sibling).await?;
         }
         return json(&before);
     }
@@ -110,7 +111,7 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
         .siblings
         .iter()
         .enumerate()
-        .map(|(nth, sibling)| spec(&task, &request, sibling.task, (nth, point.turn)))
+        .map(|(nth, sibling)| spec(&task, &request, sibling.task, nth, point.turn))
         .collect();
     if let Some(error) = specs.iter().find_map(|spec| spec.check().err()) {
         return Err(Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(error.field));
@@ -192,7 +193,8 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
 /// recorded fork has of it, or the new fork would be answered as the first one and lost.
 async fn check_same_fork(
     api: &Api,
-    (of, request): (RunId, &ForkRequest),
+    of: RunId,
+    request: &ForkRequest,
     sibling: Sibling,
 ) -> Result<(), Refusal> {
     let (forked, snapshots) = read_fork(api, sibling).await?;
@@ -270,7 +272,7 @@ async fn is_in_history(api: &Api, run: RunId, other: RunId) -> Result<bool, Refu
 }
 
 /// The parent's task, as the fork's. It is tried once: a second try would begin without the history.
-fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (usize, Turn)) -> TaskSpec {
+fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usize, turn: Turn) -> TaskSpec {
     let mut spec = parent.spec.clone();
     let which = match request.siblings.len() {
         1 => format!(" (fork at turn {turn})"),
@@ -426,6 +428,6 @@ fn no_fork_point(error: NoSuchTurn) -> Refusal {
 }
 
 fn unreadable(error: CorruptLog) -> Refusal {
-    tracing::error!("{}", super::error_chain(&error));
+    tracing::error!("{}", error_chain(&error));
     Refusal::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
 }

@@ -25,7 +25,7 @@ use super::{
     pace::Paced,
     sessions::Session,
 };
-use crate::dashboard;
+use crate::{dashboard, system::API_TOKEN_PREFIX};
 
 /// Longest path and query, in bytes: an id and a dozen parameters fit many times.
 const URI_BYTES_MAX: usize = 8 * 1024;
@@ -169,7 +169,7 @@ async fn known(api: &Api, said: Said<'_>) -> Option<Caller> {
     match said {
         Said::Token(token) => {
             let caller = api.caller(token);
-            if caller.is_some() || !token.starts_with(super::tokens::PREFIX) {
+            if caller.is_some() || !token.starts_with(API_TOKEN_PREFIX) {
                 return caller;
             }
             // A store that cannot be read now says so to whoever follows it.

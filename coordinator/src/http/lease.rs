@@ -24,9 +24,8 @@ use super::{
     task_policy,
 };
 use crate::{
-    clock,
+    clock::{self, jittered},
     store::{CommandBlobs, Granted, Heartbeat},
-    tasks::jittered,
 };
 
 /// The same for a cancel told to another coordinator. Longer: each look renews, which is a write.

@@ -15,15 +15,14 @@ use super::{
     auth::Caller,
     budgets,
     call::{Call, json},
-    errors::{Refusal, error_chain},
+    errors::Refusal,
 };
-use crate::limits::LimitError;
 
 type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
-    api.model_limits.catch_up(&*api.store).await?;
-    json(&views(&api.model_limits.known()))
+    api.model_limits.fold.catch_up(&*api.store).await?;
+    json(&api.model_limits.fold.with(views))
 }
 
 pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
@@ -45,7 +44,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
         }
         Ok(Some(set.clone().into()))
     };
-    json(&views(&api.model_limits.change(&*api.store, api.clock.now(), decide).await?))
+    api.model_limits.fold.change(&*api.store, api.clock.now(), decide).await?;
+    json(&api.model_limits.fold.with(views))
 }
 
 pub(super) async fn remove(api: Arc<Api>, call: Call) -> Answered {
@@ -55,8 +55,8 @@ pub(super) async fn remove(api: Arc<Api>, call: Call) -> Answered {
         let detail = format!("there is no limit for `{provider}`; `docket limit list` shows them");
         Refusal::new(ProblemCode::NotFound, detail).field("path")
     };
-    api.model_limits.catch_up(&*api.store).await?;
-    if api.model_limits.known().get(&provider).is_none() {
+    api.model_limits.fold.catch_up(&*api.store).await?;
+    if api.model_limits.fold.with(|known| known.get(&provider).is_none()) {
         return Err(absent());
     }
     audit::record(&api, &call, AdminAct::SetLimit { provider: provider.clone() }).await?;
@@ -64,7 +64,8 @@ pub(super) async fn remove(api: Arc<Api>, call: Call) -> Answered {
         let removed = LimitRemoved { provider: provider.clone(), by: call.caller.name() };
         Ok::<_, Refusal>(known.get(&provider).map(|_| removed.into()))
     };
-    json(&views(&api.model_limits.change(&*api.store, api.clock.now(), decide).await?))
+    api.model_limits.fold.change(&*api.store, api.clock.now(), decide).await?;
+    json(&api.model_limits.fold.with(views))
 }
 
 pub(super) async fn permit(api: Arc<Api>, call: Call) -> Answered {
@@ -97,18 +98,4 @@ fn views(known: &Limits) -> LimitList {
         set_at: *set_at,
     };
     LimitList { limits: known.all().map(view).collect() }
-}
-
-impl From<LimitError> for Refusal {
-    fn from(error: LimitError) -> Self {
-        match error {
-            LimitError::Store(error) => error.into(),
-            LimitError::Append(error) => error.into(),
-            LimitError::Contended => Self::new(ProblemCode::Unavailable, error.to_string()),
-            LimitError::Log(_) => {
-                tracing::error!("{}", error_chain(&error));
-                Self::new(ProblemCode::Corrupt, error.to_string())
-            }
-        }
-    }
 }

@@ -22,10 +22,10 @@ use super::{
     api::Api,
     audit,
     call::{Call, json},
-    errors::{Refusal, error_chain},
+    errors::Refusal,
     runs,
 };
-use crate::memory::{Forgotten, MemoryError};
+use crate::system::{Forgotten, MemoryAddress, MemoryError};
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -60,13 +60,16 @@ pub(super) async fn of_run(api: Arc<Api>, call: Call) -> Answered {
                     format!("the value has {} bytes, more than {MEMORY_VALUE_BYTES_MAX}", value.len());
                 return Err(Refusal::new(ProblemCode::TooLarge, detail).field("act"));
             }
-            let keys = api.memory.save(store, now, (&scope, key), &value, by).await?;
+            let keys = api.memory.save(store, now, MemoryAddress { scope: &scope, key }, &value, by).await?;
             RunMemoryResponse::Saved { keys: u32::try_from(keys).unwrap_or(u32::MAX) }
         }
-        MemoryAct::Recall { key: Some(key) } => match api.memory.get(store, &scope, good_key(&key)?).await? {
-            Some(found) => RunMemoryResponse::Recalled { value: value_of(&api, &found).await? },
-            None => RunMemoryResponse::Absent,
-        },
+        MemoryAct::Recall { key: Some(key) } => {
+            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+            match api.memory.get(store, address).await? {
+                Some(found) => RunMemoryResponse::Recalled { value: value_of(&api, &found).await? },
+                None => RunMemoryResponse::Absent,
+            }
+        }
         MemoryAct::Recall { key: None } => {
             let all = api.memory.list(store, Some(&scope), LISTED_MAX).await?;
             let keys = all.into_iter().map(|Remembered { saved, .. }| MemoryKey {
@@ -77,8 +80,8 @@ pub(super) async fn of_run(api: Arc<Api>, call: Call) -> Answered {
             RunMemoryResponse::Keys { keys: keys.collect() }
         }
         MemoryAct::Delete { key } => {
-            let named = format!("run {run}");
-            match api.memory.forget(store, now, (&scope, good_key(&key)?), Some(by), named).await? {
+            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+            match api.memory.forget(store, now, address, Some(by), format!("run {run}")).await? {
                 Forgotten::Yes => RunMemoryResponse::Deleted,
                 Forgotten::Absent => RunMemoryResponse::Absent,
             }
@@ -107,7 +110,8 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
             return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("key"));
         }
         (Some(scope), Some(key)) => {
-            let found = api.memory.get(&*api.store, &scope, good_key(&key)?).await?;
+            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+            let found = api.memory.get(&*api.store, address).await?;
             let found = found.ok_or_else(|| absent(&key))?;
             let value = value_of(&api, &found).await?;
             vec![MemoryView { value: Some(value), ..view(found) }]
@@ -122,11 +126,11 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn delete(api: Arc<Api>, call: Call) -> Answered {
     let DeleteMemoryRequest { scope, key } = call.json()?;
-    good_key(&key)?;
-    let found = api.memory.get(&*api.store, &scope, &key).await?.ok_or_else(|| absent(&key))?;
+    let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+    let found = api.memory.get(&*api.store, address).await?.ok_or_else(|| absent(&key))?;
     audit::record(&api, &call, AdminAct::ForgetMemory { key: key.clone() }).await?;
     let by = call.caller.name();
-    match api.memory.forget(&*api.store, api.clock.now(), (&scope, &key), None, by).await? {
+    match api.memory.forget(&*api.store, api.clock.now(), address, None, by).await? {
         Forgotten::Yes => json(&MemoryList { memories: vec![view(found)] }),
         Forgotten::Absent => Err(absent(&key)),
     }
@@ -188,14 +192,8 @@ fn absent(key: &str) -> Refusal {
 impl From<MemoryError> for Refusal {
     fn from(error: MemoryError) -> Self {
         match error {
-            MemoryError::Store(error) => error.into(),
-            MemoryError::Append(error) => error.into(),
-            MemoryError::Contended => Self::new(ProblemCode::Unavailable, error.to_string()),
+            MemoryError::Fold(error) => error.into(),
             MemoryError::Full => Self::new(ProblemCode::TooLarge, error.to_string()),
-            MemoryError::Log(_) => {
-                tracing::error!("{}", error_chain(&error));
-                Self::new(ProblemCode::Corrupt, error.to_string())
-            }
         }
     }
 }

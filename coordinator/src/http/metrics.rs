@@ -6,18 +6,13 @@
 //! how much is done are nobody else's business, and whoever scrapes can send one.
 
 use std::{
-    collections::HashMap,
     fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
 
 use axum::{
     body::Body,
-    http::{HeaderValue, Response, StatusCode, header},
+    http::{HeaderValue, Response, header},
 };
 use docket_schema::{
     ids::Timestamp,
@@ -28,49 +23,17 @@ use docket_schema::{
 use super::{
     api::Api,
     call::Call,
-    errors::{Refusal, error_chain},
+    errors::Refusal,
+    meters::{CLASSES, HttpMeters},
     queues::{heard_since, known},
-    router::{ROUTES, Route},
 };
 use crate::{
     decide::{self, LabelsOf},
-    meter::{Histogram, HistogramView},
+    error_chain::error_chain,
+    meter::HistogramView,
     notify::Outcome,
     store::StoreMeters,
 };
-
-/// Classes of status: 1xx to 5xx.
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
-/// What was asked of one route.
-#[derive(Debug)]
-struct RouteMeter {
-    by_class: [AtomicU64; 5],
-    times: Histogram,
-}
-
-/// What was asked since the process began, by route. Bounded by the table of routes, whatever is asked.
-#[derive(Debug)]
-pub(crate) struct HttpMeters(HashMap<(&'static str, &'static str), RouteMeter>);
-
-impl Default for HttpMeters {
-    fn default() -> Self {
-        let meter = || RouteMeter { by_class: Default::default(), times: Histogram::of_times() };
-        Self(ROUTES.iter().map(|route| ((route.verb.as_str(), route.path), meter())).collect())
-    }
-}
-
-impl HttpMeters {
-    /// Counts an answer. Long polls count with the time they waited.
-    pub(crate) fn answered(&self, route: &Route, status: StatusCode, took: Duration) {
-        let Some(meter) = self.0.get(&(route.verb.as_str(), route.path)) else { return };
-        let class = usize::from(status.as_u16() / 100).saturating_sub(1);
-        if let Some(count) = meter.by_class.get(class) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        meter.times.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    }
-}
 
 pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
     let queues = api.store.queues().await?;
@@ -278,13 +241,9 @@ fn of_store(text: &mut Text, store: &StoreMeters) {
 
 fn of_http(text: &mut Text, http: &HttpMeters) {
     // Routes that nobody asked are left out.
-    let asked: Vec<_> = ROUTES
-        .iter()
-        .filter_map(|route| {
-            let (verb, path) = (route.verb.as_str(), route.path);
-            http.0.get(&(verb, path)).map(|meter| (verb, path, meter))
-        })
-        .map(|(verb, path, meter)| (verb, path, meter, meter.times.view()))
+    let asked: Vec<_> = http
+        .all()
+        .map(|(name, meter)| (name.verb, name.path, meter, meter.times.view()))
         .filter(|(.., times)| times.at_most.last().is_some_and(|(_, all)| *all > 0))
         .collect();
     text.family("docket_http_requests_total", "counter", "Requests that were answered.");

@@ -20,9 +20,9 @@ use super::{
     api::Api,
     audit,
     call::{Call, json},
-    errors::{Refusal, error_chain},
+    errors::Refusal,
 };
-use crate::{clock, notify::NotifyError};
+use crate::clock;
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -76,7 +76,7 @@ pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     audit::record(&api, &call, AdminAct::RetryNotification { id }).await?;
     let by = call.caller.name();
     let retried = |target: String| SystemEvent::from(NotificationRetried { id, target, by: by.clone() });
-    let change = |known: &Notifications| Ok::<_, Refusal>(decide(known)?.into_iter().map(retried).collect());
+    let change = |known: &Notifications| decide(known).map(|targets| targets.into_iter().map(retried));
     api.notifications.change(&*api.store, api.clock.now(), change).await?;
     shown(&api, id)
 }
@@ -93,7 +93,7 @@ pub(super) async fn drop_one(api: Arc<Api>, call: Call) -> Answered {
     audit::record(&api, &call, AdminAct::DropNotification { id }).await?;
     let by = call.caller.name();
     let dropped = |target: String| SystemEvent::from(NotificationDropped { id, target, by: by.clone() });
-    let change = |known: &Notifications| Ok::<_, Refusal>(decide(known)?.into_iter().map(dropped).collect());
+    let change = |known: &Notifications| decide(known).map(|targets| targets.into_iter().map(dropped));
     api.notifications.change(&*api.store, api.clock.now(), change).await?;
     shown(&api, id)
 }
@@ -187,7 +187,7 @@ pub(super) async fn test(api: Arc<Api>, call: Call) -> Answered {
     let id = NotificationId(clock::new_id());
     let notice = Notice::Test { by: call.caller.name() };
     let raised = NotificationRaised { id, source: None, position: None, notice, targets: meant };
-    let change = |_: &Notifications| Ok::<_, Refusal>(vec![SystemEvent::from(raised.clone())]);
+    let change = |_: &Notifications| Ok::<_, Refusal>([SystemEvent::from(raised.clone())]);
     api.notifications.change(&*api.store, api.clock.now(), change).await?;
     shown(&api, id)
 }
@@ -199,18 +199,4 @@ fn shown(api: &Api, id: NotificationId) -> Answered {
             format!("notification {id} was settled among many others meanwhile; see `docket notify`");
         Refusal::new(ProblemCode::NotFound, detail).field("path")
     })?)
-}
-
-impl From<NotifyError> for Refusal {
-    fn from(error: NotifyError) -> Self {
-        match error {
-            NotifyError::Store(error) => error.into(),
-            NotifyError::Append(error) => error.into(),
-            NotifyError::Contended => Self::new(ProblemCode::Unavailable, error.to_string()),
-            NotifyError::Log(_) => {
-                tracing::error!("{}", error_chain(&error));
-                Self::new(ProblemCode::Corrupt, error.to_string())
-            }
-        }
-    }
 }

@@ -23,7 +23,8 @@ use super::{
     auth::Access,
     call::Call,
     errors::Refusal,
-    router::{ROUTES, Route, Shape},
+    route::{Route, Shape},
+    router::ROUTES,
 };
 
 pub(super) async fn serve(_: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {

@@ -14,11 +14,11 @@ use docket_schema::{
 use super::{
     api::Api,
     call::{Call, json},
-    errors::{Refusal, error_chain},
+    errors::Refusal,
     queues::heard_since,
     reports::refusal,
 };
-use crate::reports;
+use crate::{error_chain::error_chain, reports};
 
 /// How long tasks count as just ended, where the query does not say: a night, and the day before it.
 const JUST_ENDED_US: i64 = 24 * 3_600_000_000;

@@ -33,9 +33,6 @@ use crate::{
 
 type Answered = Result<Response<Body>, Refusal>;
 
-/// Looks back that are under way at once: each may read a whole log and compare whole trees.
-pub(crate) const LOOKS_AT_ONCE: usize = 4;
-
 impl From<PastError> for Refusal {
     fn from(error: PastError) -> Self {
         Self::new(error.code, error.detail)

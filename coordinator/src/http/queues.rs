@@ -23,14 +23,12 @@ use super::{
 };
 use crate::{
     decide::{self, Dependency, LabelsOf, Standing, TakeUp, Waiting},
-    store::{Append, AppendError, Condition},
+    store::{Append, Condition},
+    system::AppendRetries,
 };
 
 /// A worker counts as there for this many lease times after it was last heard of.
 pub(super) const LEASES_SHOWN: u64 = 3;
-
-/// How often a setting that another was faster with is decided anew.
-const TRIES: u32 = 8;
 
 type Answered = Result<Response<Body>, Refusal>;
 
@@ -85,7 +83,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("paused"));
     }
     let stream = StreamId::Queue(name.clone());
-    for _ in 0..TRIES {
+    let mut retries = AppendRetries::new("many set this queue at once; try again");
+    loop {
         // The head first: what is appended at it was decided on no later state.
         let head = api.store.head(stream.clone()).await?.map_or(Seq(0), |head| head.seq);
         let before = view(&api, &name).await?;
@@ -108,16 +107,11 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
             names: Vec::new(),
             now: api.clock.now(),
         };
-        match api.store.append(append).await {
-            Ok(_) => {
-                api.wakes.work();
-                return json(&view(&api, &name).await?);
-            }
-            Err(AppendError::WrongSeq { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if retries.append(&*api.store, append).await? {
+            api.wakes.work();
+            return json(&view(&api, &name).await?);
         }
     }
-    Err(Refusal::new(ProblemCode::Unavailable, "many set this queue at once; try again"))
 }
 
 async fn view(api: &Api, name: &QueueName) -> Result<QueueView, Refusal> {
@@ -179,7 +173,7 @@ pub(super) async fn why(api: Arc<Api>, call: Call) -> Answered {
     };
     let standing = Standing {
         spent,
-        waits: api.model_limits.waits().of(&record, api.clock.now()),
+        waits: api.model_limits.waiters().wait_of(&record, api.clock.now()),
         running_in_queue: queue.count(TaskState::Running),
         queue: queue.settings,
         record,

@@ -24,10 +24,11 @@ use docket_schema::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{api::Api, errors::error_chain};
 use crate::{
+    app::AppState,
+    clock::jittered,
+    error_chain::error_chain,
     store::{Store, StoreError},
-    tasks::jittered,
 };
 
 /// Events that a reader, or a follower that catches up, has in hand at most.
@@ -55,6 +56,27 @@ impl Relays {
         Self { of: Mutex::default(), tasks }
     }
 
+    /// Follows the run of this view from its head on, or further back by reading the log.
+    pub(super) fn join(self: &Arc<Self>, app: &Arc<AppState>, view: &RunView) -> Listener {
+        let mut all = self.all();
+        let relay = match all.get_mut(&view.id) {
+            Some((relay, followers)) if !relay.is_broken() => {
+                *followers += 1;
+                Arc::clone(relay)
+            }
+            // None, or one whose reader has gone: those who are left with it find out by themselves.
+            Some(_) | None => {
+                let relay = Arc::new(Relay::of(view));
+                if view.ended_at.is_none() {
+                    self.tasks.spawn(read_on(Arc::clone(app), Arc::clone(&relay)));
+                }
+                all.insert(view.id, (Arc::clone(&relay), 1));
+                relay
+            }
+        };
+        Listener { news: relay.news.subscribe(), relay, relays: Arc::clone(self) }
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<RunId, (Arc<Relay>, usize)>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,27 +87,6 @@ impl Relays {
         let all = self.all();
         (all.len(), all.values().map(|(_, followers)| followers).sum())
     }
-}
-
-/// Follows the run of this view from its head on, or further back by reading the log.
-pub(super) fn join(api: &Arc<Api>, view: &RunView) -> Listener {
-    let mut all = api.relays.all();
-    let relay = match all.get_mut(&view.id) {
-        Some((relay, followers)) if !relay.is_broken() => {
-            *followers += 1;
-            Arc::clone(relay)
-        }
-        // None, or one whose reader has gone: those who are left with it find out by themselves.
-        Some(_) | None => {
-            let relay = Arc::new(Relay::of(view));
-            if view.ended_at.is_none() {
-                api.relays.tasks.spawn(read_on(Arc::clone(api), Arc::clone(&relay)));
-            }
-            all.insert(view.id, (Arc::clone(&relay), 1));
-            relay
-        }
-    };
-    Listener { news: relay.news.subscribe(), relay, api: Arc::clone(api) }
 }
 
 /// One followed run.
@@ -254,15 +255,15 @@ impl Drop for Reading {
 }
 
 /// Reads a run for its followers until it has ended, or they have gone.
-async fn read_on(api: Arc<Api>, relay: Arc<Relay>) {
+async fn read_on(app: Arc<AppState>, relay: Arc<Relay>) {
     let reading = Reading(relay);
     let relay = &reading.0;
-    let watch = api.wakes.follow(relay.run);
-    let mut revised = api.tokens.revised();
+    let watch = app.wakes.follow(relay.run);
+    let mut revised = app.tokens.fold.subscribe();
     let mut by = By::Hint;
     loop {
         let grown = watch.grown();
-        match relay.look(&*api.store, by).await {
+        match relay.look(&*app.store, by).await {
             Ok(Found::More) => {
                 by = By::Hint;
                 continue;
@@ -281,14 +282,14 @@ async fn read_on(api: Arc<Api>, relay: Arc<Relay>) {
                 By::Time
             }
             () = relay.left.cancelled() => return,
-            () = api.shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
         };
     }
 }
 
 /// A follower's part of a relay.
 pub(super) struct Listener {
-    api: Arc<Api>,
+    relays: Arc<Relays>,
     relay: Arc<Relay>,
     news: watch::Receiver<()>,
 }
@@ -313,7 +314,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut all = self.api.relays.all();
+        let mut all = self.relays.all();
         // A broken one may have been replaced.
         let Some((_, followers)) =
             all.get_mut(&self.relay.run).filter(|(relay, _)| Arc::ptr_eq(relay, &self.relay))

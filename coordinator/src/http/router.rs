@@ -3,160 +3,37 @@
 //! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
 //! made from it. Order of checks: head, host, token, pace, role, epoch, size, then the route's own.
 
-use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Instant};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use axum::{
     Router,
     body::Body,
     extract::{FromRequestParts as _, RawPathParams, Request},
     http::{Response, request::Parts},
-    routing::{MethodFilter, on},
+    routing::on,
 };
 use docket_schema::{
     system::Role,
-    wire::{self, BODY_BYTES_MAX, ProblemCode},
+    wire::{self, ProblemCode},
 };
 use futures_util::FutureExt as _;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{
     answer,
-    api::Api,
+    api::{Api, ApiConfig},
     append, archive,
     auth::Access,
     batches, blobs, budgets, bulk,
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, notifications, openapi,
-    overview, past, queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory,
+    meters::HttpMeters,
+    metrics, notifications, openapi, overview, past, queues, reports, resolve,
+    route::{Route, Shape, Verb},
+    runs, schedules, sse, status, tasks, tokens, ui,
 };
-use crate::dashboard;
-
-/// Bodies of routes that carry no events, blobs or tasks.
-const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
-
-type Answered = Result<Response<Body>, Refusal>;
-type Handler = fn(Arc<Api>, Call) -> Pin<Box<dyn Future<Output = Answered> + Send>>;
-type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
-
-/// Methods of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verb {
-    Get,
-    Head,
-    Post,
-    Put,
-}
-
-impl Verb {
-    /// As it stands in a request.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-        }
-    }
-
-    const fn filter(self) -> MethodFilter {
-        match self {
-            Self::Get => MethodFilter::GET,
-            Self::Head => MethodFilter::HEAD,
-            Self::Post => MethodFilter::POST,
-            Self::Put => MethodFilter::PUT,
-        }
-    }
-}
-
-/// What a body is.
-#[derive(Clone, Copy)]
-pub(crate) enum Shape {
-    /// There is none.
-    None,
-    /// JSON of this schema.
-    Json(SchemaOf),
-    /// Bytes as they are.
-    Bytes,
-    /// A file of one of these media types.
-    Files(&'static [&'static str]),
-    /// Server-sent events.
-    Events,
-    /// Lines for people or programs.
-    Text,
-}
-
-/// A line of the table.
-pub(crate) struct Route {
-    pub(crate) verb: Verb,
-    pub(crate) path: &'static str,
-    pub(crate) access: Access,
-    pub(crate) summary: &'static str,
-    pub(crate) query: Option<SchemaOf>,
-    pub(crate) request: Shape,
-    pub(crate) response: Shape,
-    pub(super) body_bytes_max: usize,
-    handler: Handler,
-}
-
-impl Route {
-    pub(super) const fn new(
-        (verb, path): (Verb, &'static str),
-        access: Access,
-        summary: &'static str,
-        handler: Handler,
-    ) -> Self {
-        Self {
-            verb,
-            path,
-            access,
-            summary,
-            query: None,
-            request: Shape::None,
-            response: Shape::None,
-            body_bytes_max: 0,
-            handler,
-        }
-    }
-
-    const fn query<T: JsonSchema>(mut self) -> Self {
-        self.query = Some(SchemaGenerator::subschema_for::<T>);
-        self
-    }
-
-    const fn takes<T: JsonSchema>(mut self) -> Self {
-        self.request = Shape::Json(SchemaGenerator::subschema_for::<T>);
-        self.body_bytes_max = SMALL_BODY_BYTES_MAX;
-        self
-    }
-
-    /// Takes a small body that is described elsewhere.
-    pub(super) const fn small(mut self) -> Self {
-        self.body_bytes_max = SMALL_BODY_BYTES_MAX;
-        self
-    }
-
-    const fn takes_bytes(mut self) -> Self {
-        self.request = Shape::Bytes;
-        self.large()
-    }
-
-    const fn large(mut self) -> Self {
-        self.body_bytes_max = BODY_BYTES_MAX;
-        self
-    }
-
-    const fn gives<T: JsonSchema>(mut self) -> Self {
-        self.response = Shape::Json(SchemaGenerator::subschema_for::<T>);
-        self
-    }
-
-    const fn gives_shape(mut self, shape: Shape) -> Self {
-        self.response = shape;
-        self
-    }
-}
+use crate::{app::AppState, dashboard};
 
 macro_rules! by {
     ($handler:path) => {
@@ -364,6 +241,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<serde_json::Map<String, serde_json::Value>>(),
 ];
 
+/// The API of an application, with a meter for each route of the table.
+pub(crate) fn build_api(app: Arc<AppState>, config: ApiConfig<'_>) -> Arc<Api> {
+    let meters = HttpMeters::new(ROUTES.iter().map(Route::name));
+    Arc::new(Api::new(app, config, meters))
+}
+
 /// The router over the table.
 pub(crate) fn router(api: Arc<Api>) -> Router {
     router_of(api, ROUTES.iter().chain(ui::UI_ROUTES))
@@ -428,7 +311,7 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
             Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
         }
     };
-    meters.meters.answered(route, response.status(), began.elapsed());
+    meters.meters.answered(route.name(), response.status(), began.elapsed());
     guard::dressed(response, is_page)
 }
 

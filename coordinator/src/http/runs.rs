@@ -9,8 +9,6 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    policy::Policy,
-    redact::Redactor,
     run::{PolicyChanged, RunEvent, Told},
     system::AdminAct,
     wire::{
@@ -30,6 +28,7 @@ use super::{
 use crate::{
     history,
     store::{Append, AppendError, Condition, Holding, NewBlob},
+    task_check::redact_policy,
 };
 
 /// Most events answered as one lineage; a longer one is read run by run.
@@ -133,7 +132,7 @@ pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
     policy.check().map_err(|error| {
         Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(format!("policy.{}", error.field))
     })?;
-    let rules = redacted(policy, &api.redactor);
+    let rules = redact_policy(policy, &api.redactor);
     let bytes = serde_json::to_vec(&rules)
         .map_err(|error| Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("policy"))?;
     let blob = BlobRef::of(&bytes);
@@ -146,14 +145,6 @@ pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
     audit::record(&api, &call, AdminAct::ChangePolicy { run }).await?;
     let changed = RunEvent::from(PolicyChanged { policy: blob, rules: Some(rules), of_task: true, by });
     said(&api, run, changed, vec![NewBlob { blob, bytes: bytes.into() }]).await
-}
-
-/// What stands in the log for ever holds no secret, whoever wrote it there.
-pub(super) fn redacted(mut policy: Policy, redactor: &Redactor) -> Policy {
-    for rule in &mut policy.rules {
-        rule.reason = redactor.text(&rule.reason).into_owned();
-    }
-    policy
 }
 
 /// Writes what somebody has for a run.

@@ -18,28 +18,27 @@ use docket_schema::{
 
 use super::{
     api::Api,
-    base_check::check_base,
     call::{Call, json},
-    errors::{Refusal, error_chain},
-    tasks,
+    errors::Refusal,
 };
 use crate::{
     decide::Timetable,
-    schedules::{ScheduleError, next_of, submitter},
+    system::{next_of, submitter},
+    task_check::{check_base, checked_spec},
 };
 
 type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
-    api.schedules.catch_up(&*api.store).await?;
-    let schedules = api.schedules.known().all().map(|record| view(&api, record)).collect();
-    json(&ScheduleList { schedules })
+    api.schedules.fold.catch_up(&*api.store).await?;
+    let views = |known: &Schedules| known.all().map(|record| view(&api, record)).collect();
+    json(&ScheduleList { schedules: api.schedules.fold.with(views) })
 }
 
 pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
     let name: ScheduleName = call.id()?;
-    api.schedules.catch_up(&*api.store).await?;
-    json(&view(&api, existing(&api.schedules.known(), &name)?))
+    api.schedules.fold.catch_up(&*api.store).await?;
+    json(&api.schedules.fold.with(|known| existing(known, &name).map(|record| view(&api, record)))?)
 }
 
 pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
@@ -56,9 +55,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
     if let Some((field, why)) = misfit(&schedule.spec) {
         return Err(wrong(&format!("spec.{field}"), format!("a schedule's task has no `{field}`: {why}")));
     }
-    schedule.spec = Box::new(
-        tasks::checked_spec(*schedule.spec, &api.redactor).map_err(|unsound| unsound.at("schedule.spec"))?,
-    );
+    schedule.spec =
+        Box::new(checked_spec(*schedule.spec, &api.redactor).map_err(|unsound| unsound.at("schedule.spec"))?);
     let checked = check_base(&*api.store, &schedule.spec).await?;
     checked.map_err(|unsound| unsound.at("schedule.spec"))?;
     let set = ScheduleSet { name: name.clone(), schedule, by: call.caller.name() };
@@ -185,19 +183,5 @@ fn view(api: &Api, record: &ScheduleRecord) -> ScheduleView {
         next_at: next_of(record, api.clock.now()),
         fired: record.fired.clone(),
         task: record.task,
-    }
-}
-
-impl From<ScheduleError> for Refusal {
-    fn from(error: ScheduleError) -> Self {
-        match error {
-            ScheduleError::Store(error) => error.into(),
-            ScheduleError::Append(error) => error.into(),
-            ScheduleError::Contended => Self::new(ProblemCode::Unavailable, error.to_string()),
-            ScheduleError::Log(_) => {
-                tracing::error!("{}", error_chain(&error));
-                Self::new(ProblemCode::Corrupt, error.to_string())
-            }
-        }
     }
 }

@@ -22,9 +22,10 @@ use super::{
     api::Api,
     auth::Caller,
     call::Call,
-    errors::{Refusal, error_chain},
+    errors::Refusal,
     relay::{self, Behind, Listener, PAGE_EVENTS},
 };
+use crate::error_chain::error_chain;
 
 /// A comment this often keeps proxies from ending an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -37,7 +38,7 @@ pub(super) async fn follow(api: Arc<Api>, call: Call) -> Result<Response<Body>, 
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no run {run}")));
     };
     let follower = Follower {
-        listener: relay::join(&api, &view),
+        listener: api.relays.join(&api.app, &view),
         api,
         caller: call.caller,
         after,

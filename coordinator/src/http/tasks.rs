@@ -5,9 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use axum::{body::Body, http::Response};
 use docket_schema::{
     ids::TaskId,
-    policy::Policy,
     redact::Redactor,
-    task::{TaskSpec, check_models},
+    task::TaskSpec,
     wire::{
         ActRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, RetryRequest, SUBMIT_TASKS_MAX,
         SubmitRequest, SubmitResponse, Submitted, TaskPage, TaskQuery, TaskView,
@@ -16,16 +15,15 @@ use docket_schema::{
 
 use super::{
     api::Api,
-    base_check::check_base,
     call::{Call, json},
     commands,
     errors::Refusal,
-    runs::redacted,
 };
 use crate::{
     clock,
     decide::Dependencies,
     store::{AppendError, CommandBlobs, CommandError, Decide, NewTask},
+    task_check::{check_base, checked_spec},
 };
 
 /// Tasks of a page where the query does not say.
@@ -115,39 +113,6 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
     }
 }
 
-/// A field of a task that breaks a rule.
-#[derive(Debug)]
-pub(crate) struct Unsound {
-    pub(super) field: String,
-    /// With the field's name.
-    pub(crate) must: String,
-}
-
-impl Unsound {
-    /// The refusal of a request that holds the task at this place.
-    pub(super) fn at(self, place: &str) -> Refusal {
-        Refusal::new(ProblemCode::InvalidRequest, self.must).field(format!("{place}.{}", self.field))
-    }
-}
-
-/// A task as it may stand in the log: checked, and without secrets, whoever wrote it.
-pub(crate) fn checked_spec(mut spec: TaskSpec, redactor: &Redactor) -> Result<TaskSpec, Unsound> {
-    spec.policy
-        .as_ref()
-        .map_or(Ok(()), Policy::check)
-        .map_err(|error| Unsound { field: format!("policy.{}", error.field), must: error.to_string() })?;
-    spec.check()
-        .and_then(|()| check_models(&spec))
-        .map_err(|error| Unsound { field: error.field.to_owned(), must: error.to_string() })?;
-    spec.title = redactor.text(&spec.title).into_owned();
-    spec.text = redactor.text(&spec.text).into_owned();
-    spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
-    for role in &mut spec.roles {
-        role.prompt = role.prompt.take().map(|words| redactor.text(&words).into_owned());
-    }
-    Ok(spec)
-}
-
 pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
     let mut query: TaskQuery = call.query()?;
     let limit = query.limit.unwrap_or(PAGE_TASKS);
@@ -159,7 +124,7 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
     checked_filter(&query)?;
     let mut page: TaskPage = api.store.tasks(query).await?;
     let now = api.clock.now();
-    page.waits = page.tasks.iter().filter_map(|task| api.model_limits.waits().of(task, now)).collect();
+    page.waits = page.tasks.iter().filter_map(|task| api.model_limits.waiters().wait_of(task, now)).collect();
     json(&page)
 }
 
@@ -180,7 +145,7 @@ pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {id}")));
     };
     let runs = api.store.runs_of(id).await?;
-    let waits = api.model_limits.waits().of(&task, api.clock.now());
+    let waits = api.model_limits.waiters().wait_of(&task, api.clock.now());
     json(&TaskView { task, runs, lease_expires_at, waits })
 }
 

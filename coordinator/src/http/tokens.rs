@@ -1,15 +1,13 @@
 //! Routes of API tokens: make, list, revoke. For admins.
 //!
-//! What is made or revoked is an event of `system/tokens`, appended at the head that was read: of two that
-//! do so at once one is refused, reads on and decides anew. This coordinator knows of it when it answers.
+//! What is made or revoked is an event of `system/tokens`. This coordinator knows of it when it answers.
 
 use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use docket_schema::{
-    event::{Head, TypedEvent as _},
-    ids::{BlobHash, Seq, Timestamp, Turn},
+    ids::{BlobHash, Timestamp},
     system::{AdminAct, SystemEvent, TOKENS_MAX, TokenCreated, TokenName, TokenRevoked, Tokens},
     wire::{
         CreateTokenRequest, CreatedToken, ProblemCode, RevokeTokenRequest, TOKEN_LIFE_MS_MAX, TokenList,
@@ -22,26 +20,17 @@ use super::{
     audit,
     auth::Caller,
     call::{Call, json},
-    errors::{Refusal, error_chain},
-    table::{STREAM, TokensUnread},
+    errors::Refusal,
 };
-use crate::{
-    clock,
-    store::{Append, AppendError, Condition},
-};
-
-/// What every API token begins with: by it secrets are known where they do not belong.
-pub(super) const PREFIX: &str = "dkt_";
-/// How often an append that another was faster with is decided anew.
-const TRIES: u32 = 8;
+use crate::{clock, system::API_TOKEN_PREFIX};
 
 type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
-    api.tokens.catch_up(&*api.store).await?;
+    api.tokens.fold.catch_up(&*api.store).await?;
     let now = api.clock.now();
-    let tokens = api.tokens.stored().all().map(|record| TokenView::of(record, now)).collect();
-    json(&TokenList { tokens })
+    let views = |tokens: &Tokens| tokens.all().map(|record| TokenView::of(record, now)).collect();
+    json(&TokenList { tokens: api.tokens.fold.with(views) })
 }
 
 pub(super) async fn create(api: Arc<Api>, call: Call) -> Answered {
@@ -62,18 +51,19 @@ pub(super) async fn create(api: Arc<Api>, call: Call) -> Answered {
     let now = api.clock.now();
     let expires_at =
         expires_in_ms.map(|ms| Timestamp(now.0.saturating_add_unsigned(ms.saturating_mul(1000))));
-    let secret = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(clock::fresh_secret()));
+    let secret = format!("{API_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(clock::fresh_secret()));
     let hash = BlobHash::of(secret.as_bytes());
-    let may = |tokens: &Tokens| may_create(&api, tokens, &name);
-    api.tokens.catch_up(&*api.store).await?;
-    may(&api.tokens.stored())?;
+    api.tokens.fold.catch_up(&*api.store).await?;
+    api.tokens.fold.with(|tokens| check_new_token(&api, tokens, &name))?;
     audit::record(&api, &call, AdminAct::CreateToken { name: name.clone(), role }).await?;
     let made = TokenCreated { name: name.clone(), role, hash, expires_at, by: call.caller.name() };
-    append(&api, made.into(), may).await?;
+    let decide =
+        |tokens: &Tokens| check_new_token(&api, tokens, &name).map(|()| [SystemEvent::from(made.clone())]);
+    api.tokens.fold.change(&*api.store, api.clock.now(), decide).await?;
     json(&CreatedToken { token: view(&api, &name)?, secret })
 }
 
-fn may_create(api: &Api, tokens: &Tokens, name: &TokenName) -> Result<bool, Refusal> {
+fn check_new_token(api: &Api, tokens: &Tokens, name: &TokenName) -> Result<(), Refusal> {
     let now = api.clock.now();
     if api.tokens.is_fixed(name.as_str()) || tokens.get(name).is_some_and(|record| record.is_good(now)) {
         let detail = format!("there is a token `{name}`; revoke it first, or choose another name");
@@ -83,7 +73,7 @@ fn may_create(api: &Api, tokens: &Tokens, name: &TokenName) -> Result<bool, Refu
         let detail = format!("at most {TOKENS_MAX} tokens are good at once; revoke some");
         return Err(Refusal::new(ProblemCode::TooLarge, detail));
     }
-    Ok(true)
+    Ok(())
 }
 
 pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
@@ -101,10 +91,12 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
         }
         None => Err(absent(&name).field("path")),
     };
-    api.tokens.catch_up(&*api.store).await?;
-    if may(&api.tokens.stored())? {
+    api.tokens.fold.catch_up(&*api.store).await?;
+    if api.tokens.fold.with(&may)? {
         audit::record(&api, &call, AdminAct::RevokeToken { name: name.clone() }).await?;
-        append(&api, TokenRevoked { name: name.clone(), by: call.caller.name() }.into(), may).await?;
+        let revoked = || SystemEvent::from(TokenRevoked { name: name.clone(), by: call.caller.name() });
+        let decide = |tokens: &Tokens| may(tokens).map(|may| may.then(revoked));
+        api.tokens.fold.change(&*api.store, api.clock.now(), decide).await?;
         // Whoever waits under it is told now, not when the wait ends.
         api.wakes.work();
         api.wakes.leases();
@@ -112,59 +104,13 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
     json(&view(&api, &name)?)
 }
 
-/// Appends while `may` says that there is something to do, and folds what was appended.
-async fn append(
-    api: &Api,
-    event: SystemEvent,
-    may: impl Fn(&Tokens) -> Result<bool, Refusal>,
-) -> Result<(), Refusal> {
-    for _ in 0..TRIES {
-        let tokens = api.tokens.stored();
-        if !may(&tokens)? {
-            return Ok(());
-        }
-        let appended = at(api, tokens.head(), &event).await;
-        api.tokens.catch_up(&*api.store).await?;
-        match appended {
-            Ok(_) => return Ok(()),
-            Err(AppendError::WrongSeq { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(Refusal::new(ProblemCode::Unavailable, "many tokens are made or revoked at once; try again"))
-}
-
-async fn at(api: &Api, head: Seq, event: &SystemEvent) -> Result<Head, AppendError> {
-    let append = Append {
-        stream: STREAM,
-        condition: Condition::Expected(head),
-        events: vec![event.encode(Turn(0))],
-        blobs: Vec::new(),
-        names: Vec::new(),
-        now: api.clock.now(),
-    };
-    api.store.append(append).await.map(|done| done.head)
-}
-
 fn view(api: &Api, name: &TokenName) -> Result<TokenView, Refusal> {
-    let tokens = api.tokens.stored();
-    let view = tokens.get(name).map(|record| TokenView::of(record, api.clock.now()));
+    let now = api.clock.now();
+    let view = api.tokens.fold.with(|tokens| tokens.get(name).map(|record| TokenView::of(record, now)));
     view.ok_or_else(|| absent(name))
 }
 
 fn absent(name: &TokenName) -> Refusal {
     let detail = format!("there is no token `{name}`; `docket token list` shows them");
     Refusal::new(ProblemCode::NotFound, detail)
-}
-
-impl From<TokensUnread> for Refusal {
-    fn from(error: TokensUnread) -> Self {
-        match error {
-            TokensUnread::Store(error) => error.into(),
-            TokensUnread::Log(_) => {
-                tracing::error!("{}", error_chain(&error));
-                Self::new(ProblemCode::Corrupt, error.to_string())
-            }
-        }
-    }
 }

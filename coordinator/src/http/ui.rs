@@ -21,7 +21,7 @@ use super::{
     call::{Call, json},
     errors::Refusal,
     guard,
-    router::{Route, Verb},
+    route::{Route, Verb},
 };
 use crate::{
     clock,

@@ -8,7 +8,7 @@ use std::{
 
 use docket_schema::{
     event::{EVENTS_PER_APPEND_MAX, Envelope},
-    ids::{BatchId, Position, RunId, TaskId, Timestamp},
+    ids::{BatchId, Position, RunId, StreamId, TaskId, Timestamp},
     system::{
         BlockKind, Notice, NoticeBatch, NoticeSource, NoticeTask, NotificationRaised, Notifications,
         NotificationsFollowed, SystemEvent,
@@ -18,12 +18,13 @@ use docket_schema::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Desk, NotifyError, NotifyTable, brought::Brought};
+use super::Desk;
 use crate::{
+    clock::jittered,
     decide::{self, Tell},
-    http::error_chain,
+    error_chain::error_chain,
     store::{Store, StoreError},
-    tasks::jittered,
+    system::{FoldError, ImportedRanges, RestoreTimes, TailedFold},
 };
 
 /// How often the log is looked at when it had nothing new: how late somebody may be told.
@@ -38,15 +39,19 @@ const RAISED_MAX: usize = EVENTS_PER_APPEND_MAX / 4;
 const NEWS_AGE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
 /// Says where telling begins, if it has not begun: at the end of the log as it is now. What was before is told to nobody.
-pub(crate) async fn begin(table: &NotifyTable, store: &dyn Store, now: Timestamp) -> Result<(), NotifyError> {
+pub(crate) async fn begin(
+    table: &TailedFold<Notifications>,
+    store: &dyn Store,
+    now: Timestamp,
+) -> Result<(), FoldError> {
     table.catch_up(store).await?;
     if table.with(|known| known.position().is_some()) {
         return Ok(());
     }
     let position = end_of_log(store).await?;
     let decide = |known: &Notifications| {
-        let begins = NotificationsFollowed { position }.into();
-        Ok::<_, NotifyError>(if known.position().is_some() { Vec::new() } else { vec![begins] })
+        let begins = SystemEvent::from(NotificationsFollowed { position });
+        Ok::<_, FoldError>(known.position().is_none().then_some(begins))
     };
     table.change(store, now, decide).await.map(drop)
 }
@@ -72,7 +77,8 @@ async fn end_of_log(store: &dyn Store) -> Result<Position, StoreError> {
 
 /// Runs until `shutdown`.
 pub(crate) async fn follow(desk: Desk, shutdown: CancellationToken) {
-    let mut follower = Follower { desk, at: Position(0), unmarked: 0, brought: Brought::default() };
+    let (imports, restores) = (TailedFold::default(), TailedFold::default());
+    let mut follower = Follower { desk, at: Position(0), unmarked: 0, imports, restores };
     let mut failing = false;
     loop {
         let wait = match follower.round().await {
@@ -102,7 +108,8 @@ struct Follower {
     at: Position,
     /// Events read since the stream's last mark.
     unmarked: u64,
-    brought: Brought,
+    imports: TailedFold<ImportedRanges>,
+    restores: TailedFold<RestoreTimes>,
 }
 
 /// What a part of the log gives.
@@ -120,7 +127,7 @@ struct Found {
 
 impl Follower {
     /// A page of the log. Whether there may be more.
-    async fn round(&mut self) -> Result<bool, NotifyError> {
+    async fn round(&mut self) -> Result<bool, FoldError> {
         let Desk { store, clock, table, lead, .. } = self.desk.clone();
         table.catch_up(&*store).await?;
         if !lead.is_ours() {
@@ -150,7 +157,7 @@ impl Follower {
         // Whoever else read on meanwhile has raised the same.
         let decide = |known: &Notifications| {
             let is_ours = known.position() == Some(durable);
-            Ok::<_, NotifyError>(if is_ours { events.clone() } else { Vec::new() })
+            Ok::<_, FoldError>(if is_ours { events.clone() } else { Vec::new() })
         };
         table.change(&*store, clock.now(), decide).await?;
         (self.at, self.unmarked) = (Position(0), 0);
@@ -158,21 +165,22 @@ impl Follower {
     }
 
     /// Ends the waiting of what would never be told: nobody would hear of it otherwise.
-    async fn give_up(&self) -> Result<(), NotifyError> {
+    async fn give_up(&self) -> Result<(), FoldError> {
         let Desk { store, clock, table, notifier, .. } = &self.desk;
         let names: Vec<&str> = notifier.targets().iter().map(|target| target.view.name.as_str()).collect();
         let decide = |known: &Notifications| decide::given_up(known, &names, RAISED_MAX);
         let given_up = table.with(|known| decide(known).len());
         if given_up > 0 {
-            table.change(&**store, clock.now(), |known| Ok::<_, NotifyError>(decide(known))).await?;
+            table.change(&**store, clock.now(), |known| Ok::<_, FoldError>(decide(known))).await?;
             tracing::warn!("{given_up} notifications are dead letters without an attempt (docket notify)");
         }
         Ok(())
     }
 
     /// What a page gives, or its beginning.
-    async fn read(&mut self, page: &[Envelope]) -> Result<Found, NotifyError> {
-        self.brought.catch_up(&*self.desk.store).await?;
+    async fn read(&mut self, page: &[Envelope]) -> Result<Found, FoldError> {
+        self.imports.catch_up(&*self.desk.store).await?;
+        self.restores.catch_up(&*self.desk.store).await?;
         let oldest = self.desk.clock.ago(NEWS_AGE_MAX_MS);
         let mut found = Found::default();
         let mut ended: BTreeMap<BatchId, &Envelope> = BTreeMap::new();
@@ -189,7 +197,7 @@ impl Follower {
                 }
             };
             let says = seen.tell.is_some() || seen.ended.is_some();
-            if !says || event.recorded_at < oldest || self.brought.has(event) {
+            if !says || event.recorded_at < oldest || self.is_from_elsewhere(event) {
                 continue;
             }
             if let Some(tell) = seen.tell
@@ -216,6 +224,15 @@ impl Follower {
         let position = found.position;
         found.raised.iter_mut().for_each(|raised| raised.position = Some(position));
         Ok(found)
+    }
+
+    /// Whether an event was imported, or came back from the archive: it has a new place in the log, and is no news. What
+    /// brought it was committed with it, so that the folds know of it once they are read after it.
+    fn is_from_elsewhere(&self, event: &Envelope) -> bool {
+        let StreamId::Task(task) = event.stream else { return false };
+        let restored_at = self.restores.with(|times| times.get(task));
+        restored_at.is_some_and(|at| event.recorded_at < at)
+            || self.imports.with(|ranges| ranges.contains(task, event))
     }
 
     fn raise(&self, found: &mut Found, event: &Envelope, notice: Notice) {
@@ -317,10 +334,10 @@ async fn of_batch(store: &dyn Store, batch: BatchId) -> Result<NoticeBatch, Stor
 mod tests {
     use super::*;
     use crate::{
-        http::write_audit,
         store::{EventLog as _, sqlite},
+        system::write_audit,
     };
-    use docket_schema::system::{AdminAct, AdminActed};
+    use docket_schema::system::{AdminAct, AdminActed, TopicFold as _};
 
     #[tokio::test]
     async fn telling_begins_at_the_last_event_and_once() {
@@ -336,7 +353,7 @@ mod tests {
             last = all.last().expect("an event").position;
             assert_eq!(end_of_log(&store).await.expect("reads"), last);
         }
-        let table = NotifyTable::default();
+        let table = TailedFold::<Notifications>::default();
         for at in [10, 11] {
             begin(&table, &store, Timestamp(at)).await.expect("begins");
         }

@@ -1,15 +1,15 @@
 //! Tells one target, a notification at a time: a slow one holds up no other.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use docket_schema::{
     ids::Timestamp,
-    system::{NotificationRecord, SystemEvent},
+    system::{NotificationRecord, Notifications, SystemEvent},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Desk, Letter, NotifyError, Outcome, Target};
-use crate::{decide, http::error_chain, tasks::jittered};
+use super::{Desk, Letter, Outcome, Target};
+use crate::{clock::jittered, decide, error_chain::error_chain, system::FoldError};
 
 /// Longest sleep: another coordinator's appends wake nobody here, and clocks are stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const END_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs until `shutdown`.
 pub(crate) async fn send(desk: Desk, target: Target, shutdown: CancellationToken) {
-    let mut news = desk.table.news();
+    let mut news = desk.table.subscribe();
     let mut failing = false;
     let mut made = None;
     loop {
@@ -72,7 +72,7 @@ async fn step(
     target: &Target,
     made: &mut Option<Made>,
     shutdown: &CancellationToken,
-) -> Result<Next, NotifyError> {
+) -> Result<Next, FoldError> {
     if !desk.lead.is_ours() {
         // Another tells now, and makes of it what it finds.
         *made = None;
@@ -80,8 +80,8 @@ async fn step(
     }
     if made.is_none() {
         *made = match attempt(desk, target, shutdown).await? {
-            Ok(attempt) => Some(attempt),
-            Err(next) => return Ok(next),
+            ControlFlow::Continue(attempt) => Some(attempt),
+            ControlFlow::Break(next) => return Ok(next),
         };
     }
     if let Some(attempt) = made {
@@ -96,18 +96,20 @@ async fn attempt(
     desk: &Desk,
     target: &Target,
     shutdown: &CancellationToken,
-) -> Result<Result<Made, Next>, NotifyError> {
+) -> Result<ControlFlow<Next, Made>, FoldError> {
     // Where the stream cannot be read it could not be written either.
     desk.table.catch_up(&*desk.store).await?;
     let name = target.view.name.as_str();
     let next = desk.table.with(|known| known.next_for(name).map(|(at, record)| (at, record.clone())));
-    let Some((due_at, record)) = next else { return Ok(Err(Next::After(jittered(SLEEP_MAX)))) };
+    let Some((due_at, record)) = next else {
+        return Ok(ControlFlow::Break(Next::After(jittered(SLEEP_MAX))));
+    };
     let now = desk.clock.now();
     let attempts = record.to(name).map_or(0, |delivery| delivery.attempts);
     if due_at > now && !decide::waits_too_long_to_tell(due_at, attempts, target.retries, now) {
         // Rounded up, so that it is due when this wakes.
         let wait = Duration::from_millis(due_at.ms_since(now).saturating_add(1));
-        return Ok(Err(Next::After(wait.min(jittered(SLEEP_MAX)))));
+        return Ok(ControlFlow::Break(Next::After(wait.min(jittered(SLEEP_MAX)))));
     }
     let letter = Letter { record: record.clone(), attempt: attempts.saturating_add(1), now };
     let cut = async {
@@ -116,18 +118,18 @@ async fn attempt(
     };
     let sent = tokio::select! {
         sent = desk.notifier.send(name, letter) => sent,
-        () = cut => return Ok(Err(Next::Never)),
+        () = cut => return Ok(ControlFlow::Break(Next::Never)),
     };
-    Ok(Ok(Made { record, sent, at: desk.clock.now() }))
+    Ok(ControlFlow::Continue(Made { record, sent, at: desk.clock.now() }))
 }
 
 /// Writes what became of an attempt, where it waits for one still.
-async fn write(desk: &Desk, target: &Target, Made { record, sent, at }: &Made) -> Result<(), NotifyError> {
+async fn write(desk: &Desk, target: &Target, Made { record, sent, at }: &Made) -> Result<(), FoldError> {
     let (name, id, now) = (target.view.name.as_str(), record.raised.id, *at);
-    let decide = |known: &docket_schema::system::Notifications| {
+    let decide = |known: &Notifications| {
         let record: Option<&NotificationRecord> = known.get(id);
         let event = record.and_then(|record| decide::attempted(record, name, sent, target.retries, now));
-        Ok::<_, NotifyError>(event.into_iter().collect())
+        Ok::<_, FoldError>(event)
     };
     // What to count is decided before it is written: once, whoever else writes meanwhile.
     let outcome = outcome(record, target, sent, now);

@@ -37,7 +37,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Patience;
-use crate::http::{Ends, Proven, error_chain};
+use crate::{
+    error_chain::error_chain,
+    http::{Ends, Proven},
+};
 
 /// Largest head of a request, in bytes, and most headers: beyond them hyper itself answers 431, or 414 for the
 /// target alone, and ends the connection.

@@ -3,16 +3,16 @@
 //! One coordinator does so at a time, by its term; where two do, for a clock is wrong, each makes files of its own,
 //! and one of them finds the streams gone.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use docket_schema::ids::QueueName;
 use tokio_util::sync::CancellationToken;
 
-use super::jittered;
 use crate::{
+    app::AppState,
     archive::{Archiver, Asked, KeepFor, Place},
-    clock,
-    http::error_chain,
+    clock::{self, jittered},
+    error_chain::error_chain,
     store::{Queues, Taken, Term},
 };
 
@@ -28,8 +28,9 @@ const TERM_MS: u64 = 120_000;
 /// How long one page takes at most, after which the term is taken again.
 const PAGE_TIME: Duration = Duration::from_secs(10);
 
-/// Runs until `shutdown`.
-pub(crate) async fn archive_old(archiver: Archiver, shutdown: CancellationToken) {
+/// Runs until the shutdown.
+pub(crate) async fn archive_old(app: Arc<AppState>) {
+    let archiver = app.archiver();
     if archiver.settings.to.is_none() || archiver.settings.retention.is_for_ever() {
         return;
     }
@@ -39,11 +40,11 @@ pub(crate) async fn archive_old(archiver: Archiver, shutdown: CancellationToken)
     let mut wait = first;
     loop {
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = tokio::time::sleep(jittered(wait)) => {}
         }
         wait = every;
-        if let Err(error) = look(&archiver, &holder, &shutdown).await {
+        if let Err(error) = look(&archiver, &holder, &app.shutdown).await {
             tracing::error!("nothing is archived for now: {error}");
         }
     }

@@ -1,6 +1,6 @@
 //! Gives back leases that nobody renews.
 //!
-//! Invariant: no lease is ended but under this coordinator's term (`term.rs`), which gave every lease its time
+//! Invariant: no lease is ended but under this coordinator's term (`leases/leader_lease.rs`), which gave every lease its time
 //! where workers may have been alive and unheard before it, and by a clock that was compared with its source after the
 //! deadline was read. Where the source answers late, only leases are ended that are past their deadline by more than the
 //! clocks can differ: a slow database delays the end of a lease by as long as its answers take, and never prevents it.
@@ -8,15 +8,15 @@
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::ids::{Epoch, IncarnationId, TaskId};
-use tokio_util::sync::CancellationToken;
 
-use super::{Lead, Wakes, bound_clock_error, check_clock, jittered};
 use crate::{
-    clock::{Clock, Elapsed},
+    app::AppState,
+    clock::{Clock, Elapsed, jittered},
     decide,
-    http::error_chain,
-    lease_length::LeaseLength,
+    error_chain::error_chain,
+    leases::{Lead, bound_clock_error, check_clock},
     store::{CommandBlobs, CommandError, Decide, Store, StoreError},
+    wakeups::Wakes,
 };
 
 /// Leases ended in one round; the next round follows at once while there are as many.
@@ -45,20 +45,13 @@ enum LateAnswer {
     Differs,
 }
 
-/// Runs until `shutdown`.
-pub(crate) async fn expire_leases(
-    store: Arc<dyn Store>,
-    clock: Arc<Clock>,
-    wakes: Arc<Wakes>,
-    lead: Arc<Lead>,
-    lease_length: Arc<LeaseLength>,
-    shutdown: CancellationToken,
-) {
-    let tenth = Duration::from_millis(lease_length.configured_ms() / 10);
+/// Runs until the shutdown.
+pub(crate) async fn expire_leases(app: Arc<AppState>, lead: Arc<Lead>) {
+    let tenth = Duration::from_millis(app.lease_length.configured_ms() / 10);
     let every = ROUND_EVERY_MAX.min(tenth.max(Duration::from_millis(10)));
     let mut warn_from = Elapsed::now();
     loop {
-        let wait = match expire_round(store.as_ref(), &clock, &wakes, &lead, &lease_length).await {
+        let wait = match expire_round(&app, &lead).await {
             Ok(ExpiryRound { late: Some(late), .. }) => {
                 if Elapsed::now() >= warn_from {
                     warn_late(late);
@@ -74,7 +67,7 @@ pub(crate) async fn expire_leases(
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -95,13 +88,8 @@ fn warn_late(late: LateAnswer) {
 }
 
 /// Ends the leases whose deadline has passed.
-async fn expire_round(
-    store: &dyn Store,
-    clock: &Clock,
-    wakes: &Wakes,
-    lead: &Lead,
-    lease_length: &LeaseLength,
-) -> Result<ExpiryRound, StoreError> {
+async fn expire_round(app: &AppState, lead: &Lead) -> Result<ExpiryRound, StoreError> {
+    let (store, clock) = (&*app.store, &*app.clock);
     let nothing = ExpiryRound { looked_at: 0, late: None };
     if !lead.may_end_leases() {
         return Ok(nothing);
@@ -112,13 +100,13 @@ async fn expire_round(
         return Ok(nothing);
     }
     // Their deadlines may have been written by a coordinator that follows a step which this one has not seen yet.
-    let (late, margin_ms) = match check_clock(store, clock).await? {
+    let (late, ahead_ms) = match check_clock(store, clock).await? {
         Some(seen) => {
             lead.heed(seen);
             (None, 0)
         }
         None => match bound_clock_error(store, clock).await? {
-            Some(margin_ms) => (Some(LateAnswer::Bounded(margin_ms)), margin_ms),
+            Some(ahead_ms) => (Some(LateAnswer::Bounded(ahead_ms)), ahead_ms),
             None => return Ok(ExpiryRound { looked_at: 0, late: Some(LateAnswer::Differs) }),
         },
     };
@@ -128,22 +116,31 @@ async fn expire_round(
         if !lead.may_end_leases() {
             return Ok(nothing);
         }
-        if let Some(worker) = end_if_past(store, (clock, margin_ms), wakes, task, epoch).await? {
-            lease_length.record_expiry(worker);
+        let lease = ExpiredLease { task, epoch, ahead_ms };
+        if let Some(worker) = end_if_past(store, clock, &app.wakes, lease).await? {
+            app.lease_length.record_expiry(worker);
         }
     }
     Ok(ExpiryRound { looked_at: count, late })
 }
 
-/// Ends a lease that was found past its deadline by more than this clock may be ahead (milliseconds), unless it was
+/// A lease that was found past its deadline.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpiredLease {
+    pub(crate) task: TaskId,
+    pub(crate) epoch: Epoch,
+    /// By how much this clock may be ahead, in milliseconds.
+    pub(crate) ahead_ms: u64,
+}
+
+/// Ends a lease that is past its deadline by more than this clock may be ahead, unless it was
 /// renewed since: a round of many takes a while, and a worker that was heard of meanwhile keeps the lease. Answers the
 /// worker that lost it.
 pub(crate) async fn end_if_past(
     store: &dyn Store,
-    (clock, ahead_ms): (&Clock, u64),
+    clock: &Clock,
     wakes: &Wakes,
-    task: TaskId,
-    epoch: Epoch,
+    ExpiredLease { task, epoch, ahead_ms }: ExpiredLease,
 ) -> Result<Option<IncarnationId>, StoreError> {
     let Some((before, Some(deadline))) = store.task(task).await? else { return Ok(None) };
     if deadline.plus_ms(ahead_ms) > clock.now() {

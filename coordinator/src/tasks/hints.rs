@@ -4,11 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-
-use super::{Wakes, jittered};
 use crate::{
-    http::error_chain,
+    app::AppState,
+    clock::jittered,
+    error_chain::error_chain,
     store::{CoordinatorHints, Heard, HintListener},
 };
 
@@ -19,16 +18,12 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// Pause before it listens again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Tells the others. Runs until `shutdown`.
-pub(crate) async fn send_hints(
-    hints: Arc<dyn CoordinatorHints>,
-    wakes: Arc<Wakes>,
-    shutdown: CancellationToken,
-) {
+/// Tells the others. Runs until the shutdown.
+pub(crate) async fn send_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorHints>) {
     loop {
         let hint = tokio::select! {
-            () = shutdown.cancelled() => return,
-            hint = wakes.to_tell() => hint,
+            () = app.shutdown.cancelled() => return,
+            hint = app.wakes.to_tell() => hint,
         };
         if let Err(error) = hints.send(hint).await {
             tracing::debug!("other coordinators are not told: {}", error_chain(&error));
@@ -37,46 +32,37 @@ pub(crate) async fn send_hints(
     }
 }
 
-/// Hears the others. Runs until `shutdown`.
-pub(crate) async fn follow_hints(
-    hints: Arc<dyn CoordinatorHints>,
-    wakes: Arc<Wakes>,
-    shutdown: CancellationToken,
-) {
+/// Hears the others. Runs until the shutdown.
+pub(crate) async fn follow_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorHints>) {
     loop {
         match hints.listen().await {
             Ok(None) => return,
             Ok(Some(listener)) => {
                 // What came before is found by looking.
-                wakes.hears(true);
-                hear(listener, &*hints, &wakes, &shutdown).await;
-                wakes.hears(false);
+                app.wakes.hears(true);
+                hear(listener, &*hints, &app).await;
+                app.wakes.hears(false);
                 tracing::debug!("hints of other coordinators are not heard for now");
             }
             Err(error) => tracing::debug!("no hints for now: {}", error_chain(&error)),
         }
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = tokio::time::sleep(jittered(AGAIN)) => {}
         }
     }
 }
 
 /// Until the connection is gone.
-async fn hear(
-    mut listener: Box<dyn HintListener>,
-    hints: &dyn CoordinatorHints,
-    wakes: &Wakes,
-    shutdown: &CancellationToken,
-) {
+async fn hear(mut listener: Box<dyn HintListener>, hints: &dyn CoordinatorHints, app: &AppState) {
     loop {
         let heard = tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             heard = listener.next() => heard,
             () = tokio::time::sleep(jittered(COUNT_EVERY)) => Some(Heard::Coordinator),
         };
         match heard {
-            Some(Heard::Hint(hint)) => wakes.heard(hint),
+            Some(Heard::Hint(hint)) => app.wakes.heard(hint),
             Some(Heard::Coordinator) => {
                 if let Err(error) = hints.count().await {
                     tracing::debug!("whether others listen is not known: {}", error_chain(&error));

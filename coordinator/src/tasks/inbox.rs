@@ -16,13 +16,14 @@ use docket_schema::{
     task::{InboxSpec, TaskSpec},
     wire::InboxRow,
 };
-use tokio_util::sync::CancellationToken;
 
-use super::{Wakes, jittered};
 use crate::{
-    clock::Clock,
-    http::{check_base, checked_spec, error_chain},
+    app::AppState,
+    clock::{Clock, jittered},
+    error_chain::error_chain,
     store::{InboxFound, InboxMove, InboxMoved, NewTask, Store, StoreError},
+    task_check::{check_base, checked_spec},
+    wakeups::Wakes,
 };
 
 /// How late an enqueued task may be noticed. Drawn between half of it and all.
@@ -34,16 +35,10 @@ const STORE_RETRY: Duration = Duration::from_secs(2);
 /// Longest reason that is kept, in characters.
 const REASON_CHARS_MAX: usize = 1000;
 
-/// Runs until `shutdown`.
-pub(crate) async fn take_inbox(
-    store: Arc<dyn Store>,
-    redactor: Redactor,
-    clock: Arc<Clock>,
-    wakes: Arc<Wakes>,
-    shutdown: CancellationToken,
-) {
+/// Runs until the shutdown.
+pub(crate) async fn take_inbox(app: Arc<AppState>) {
     loop {
-        let wait = match take_inbox_once(&*store, &redactor, &clock, &wakes).await {
+        let wait = match take_inbox_once(&*app.store, &app.redactor, &app.clock, &app.wakes).await {
             Ok(moved) if moved >= ROUND_MAX as usize => Duration::ZERO,
             Ok(_) => jittered(LOOK_EVERY),
             Err(error) => {
@@ -52,16 +47,14 @@ pub(crate) async fn take_inbox(
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-/// Takes what waits, as far as one round goes; answers how many rows it settled.
-///
-/// # Errors
-/// [`StoreError`]: the store cannot be reached. What was taken stays taken.
+/// Takes what waits, as far as one round goes; answers how many rows it settled. Where it fails, what was taken stays
+/// taken.
 pub async fn take_inbox_once(
     store: &dyn Store,
     redactor: &Redactor,

@@ -2,35 +2,28 @@
 
 use std::sync::Arc;
 
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
-use super::{Lead, Office, keep_term};
 use crate::{
-    http::Api,
+    app::AppState,
+    leases::{Office, keep_term},
     notify::{Desk, Notifier, follow, send},
 };
 
-/// Starts them; they run until `shutdown`.
-pub(crate) fn tell_of_news(
-    tasks: &TaskTracker,
-    api: &Arc<Api>,
-    notifier: Arc<dyn Notifier>,
-    shutdown: &CancellationToken,
-) {
-    let (store, clock, wakes) = (Arc::clone(&api.store), Arc::clone(&api.clock), Arc::clone(&api.wakes));
-    let lease_length = Arc::clone(&api.lease_length);
-    let lead = Arc::new(Lead::new(Office::Notifications, store, clock, wakes, lease_length));
-    tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
+/// Starts them; they run until the shutdown.
+pub(crate) fn tell_of_news(tasks: &TaskTracker, app: &AppState, notifier: Arc<dyn Notifier>) {
+    let lead = Arc::new(app.lead(Office::Notifications));
+    tasks.spawn(keep_term(Arc::clone(&lead), app.shutdown.clone()));
     let desk = Desk {
-        store: Arc::clone(&api.store),
-        clock: Arc::clone(&api.clock),
-        table: Arc::clone(&api.notifications),
+        store: Arc::clone(&app.store),
+        clock: Arc::clone(&app.clock),
+        table: Arc::clone(&app.notifications),
         notifier,
-        meters: Arc::clone(&api.notify_meters),
+        meters: Arc::clone(&app.notify_meters),
         lead,
     };
     for target in desk.notifier.targets() {
-        tasks.spawn(send(desk.clone(), target.clone(), shutdown.clone()));
+        tasks.spawn(send(desk.clone(), target.clone(), app.shutdown.clone()));
     }
-    tasks.spawn(follow(desk, shutdown.clone()));
+    tasks.spawn(follow(desk, app.shutdown.clone()));
 }

@@ -2,25 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-
-use super::jittered;
-use crate::http::{Api, error_chain, write_audit};
+use crate::{app::AppState, clock::jittered, error_chain::error_chain, system::write_audit};
 
 /// How often at most. With the events of one writing it bounds what a flood of wrong tokens writes.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Runs until `shutdown`, and once more then.
-pub(crate) async fn write_refused(api: Arc<Api>, shutdown: CancellationToken) {
+/// Runs until the shutdown, and once more then.
+pub(crate) async fn write_refused(app: Arc<AppState>) {
     loop {
         let over = tokio::select! {
-            () = shutdown.cancelled() => true,
+            () = app.shutdown.cancelled() => true,
             () = tokio::time::sleep(jittered(EVERY)) => false,
         };
-        let events = api.refused.take();
+        let events = app.refused.take();
         if !events.is_empty() {
             tracing::warn!("calls were refused for their tokens; see `docket logs system/audit`");
-            if let Err(error) = write_audit(&*api.store, events, api.clock.now()).await {
+            if let Err(error) = write_audit(&*app.store, events, app.clock.now()).await {
                 tracing::error!("refused calls are not in the log: {}", error_chain(&error));
             }
         }

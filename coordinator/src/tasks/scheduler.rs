@@ -1,5 +1,6 @@
 //! Makes tasks available whose schedule or backoff is over. Sleeps until the next one is due, or
-//! until another task learns of an earlier one. Only under this coordinator's term (`term.rs`).
+//! until another task learns of an earlier one. Only under this coordinator's term
+//! (`leases/leader_lease.rs`).
 //!
 //! A backoff that a clock decided which was ahead then would wait for as long as the clock was ahead. Such ones are looked
 //! for where they can have come from: when a term begins, for what an earlier coordinator left, and after a step.
@@ -11,14 +12,14 @@ use docket_schema::{
     task::TaskState,
     wire::{TaskQuery, TaskStates},
 };
-use tokio_util::sync::CancellationToken;
 
-use super::{Lead, Wakes, jittered};
 use crate::{
-    clock::Clock,
+    app::AppState,
+    clock::jittered,
     decide,
-    http::error_chain,
-    store::{CommandBlobs, CommandError, Decide, Store, StoreError},
+    error_chain::error_chain,
+    leases::Lead,
+    store::{CommandBlobs, CommandError, Decide, StoreError},
 };
 
 /// Tasks of one round; the next round follows at once while there are as many.
@@ -30,35 +31,29 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// The same where others are not heard, though there may be some.
 const SLEEP_MAX_UNHINTED: Duration = Duration::from_secs(1);
 
-/// Runs until `shutdown`.
-pub(crate) async fn make_due_available(
-    store: Arc<dyn Store>,
-    clock: Arc<Clock>,
-    wakes: Arc<Wakes>,
-    lead: Arc<Lead>,
-    shutdown: CancellationToken,
-) {
-    let may_be_others = store.hints().is_some();
+/// Runs until the shutdown.
+pub(crate) async fn make_due_available(app: Arc<AppState>, lead: Arc<Lead>) {
+    let may_be_others = app.store.hints().is_some();
     loop {
-        let earlier = wakes.wait_for_due();
-        let longest = if may_be_others && !wakes.are_hinted() { SLEEP_MAX_UNHINTED } else { SLEEP_MAX };
+        let earlier = app.wakes.wait_for_due();
+        let longest = if may_be_others && !app.wakes.are_hinted() { SLEEP_MAX_UNHINTED } else { SLEEP_MAX };
         let round = async {
             // Who takes the term wakes this one.
             if !lead.is_ours() {
                 return Ok(Next::Later(None));
             }
             if lead.owes_recheck() {
-                end_long_waits(store.as_ref(), &clock, &wakes).await?;
+                end_long_waits(&app).await?;
                 lead.has_rechecked();
             }
-            round(store.as_ref(), &clock, &wakes).await
+            round(&app).await
         };
         let wait = match round.await {
             Ok(Next::AtOnce) => Duration::ZERO,
             Ok(Next::Later(None)) => jittered(longest),
             Ok(Next::Later(Some(due_at))) => {
                 // Rounded up, so that it is due when this wakes.
-                let ms = due_at.ms_since(clock.now()).saturating_add(1);
+                let ms = due_at.ms_since(app.clock.now()).saturating_add(1);
                 Duration::from_millis(ms).min(jittered(longest))
             }
             Err(error) => {
@@ -67,7 +62,7 @@ pub(crate) async fn make_due_available(
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = earlier => {}
             () = tokio::time::sleep(wait) => {}
         }
@@ -79,26 +74,21 @@ enum Next {
     Later(Option<Timestamp>),
 }
 
-async fn round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<Next, StoreError> {
-    let (due, next_at) = store.due(clock.now(), ROUND_MAX).await?;
+async fn round(app: &AppState) -> Result<Next, StoreError> {
+    let (due, next_at) = app.store.due(app.clock.now(), ROUND_MAX).await?;
     let full = due.len() >= ROUND_MAX as usize;
     for task in due {
-        make_one_available(store, clock, wakes, task).await?;
+        make_one_available(app, task).await?;
     }
     Ok(if full { Next::AtOnce } else { Next::Later(next_at) })
 }
 
 /// Makes a task available, if its time has come by the state it is in then.
-async fn make_one_available(
-    store: &dyn Store,
-    clock: &Clock,
-    wakes: &Wakes,
-    task: TaskId,
-) -> Result<(), StoreError> {
-    let now = clock.now();
+async fn make_one_available(app: &AppState, task: TaskId) -> Result<(), StoreError> {
+    let now = app.clock.now();
     let decide: Decide = Box::new(move |record| Ok(decide::make_available(record, now)));
-    match store.command(task, decide, CommandBlobs::default(), now).await {
-        Ok((record, _)) => wakes.task_is(record.state),
+    match app.store.command(task, decide, CommandBlobs::default(), now).await {
+        Ok((record, _)) => app.wakes.task_is(record.state),
         Err(CommandError::Store(error)) => return Err(error),
         Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
         Err(CommandError::Append(error)) => {
@@ -109,22 +99,22 @@ async fn make_one_available(
 }
 
 /// Ends backoffs that are longer than any backoff lasts.
-async fn end_long_waits(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<(), StoreError> {
+async fn end_long_waits(app: &AppState) -> Result<(), StoreError> {
     let mut query = TaskQuery {
         state: TaskStates::of([TaskState::Retryable, TaskState::Blocked]),
         limit: Some(PAGE_TASKS),
         ..TaskQuery::default()
     };
     loop {
-        let page = store.tasks(query.clone()).await?;
+        let page = app.store.tasks(query.clone()).await?;
         for record in page.tasks {
-            if decide::waits_too_long(&record, clock.now()) {
+            if decide::waits_too_long(&record, app.clock.now()) {
                 tracing::warn!(
                     task = %record.id,
                     until = %record.available_at,
                     "a task waits longer than its backoff lasts: a clock was ahead when that was decided; it is due now"
                 );
-                make_one_available(store, clock, wakes, record.id).await?;
+                make_one_available(app, record.id).await?;
             }
         }
         match page.next {

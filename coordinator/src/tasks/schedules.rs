@@ -2,29 +2,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-
-use super::jittered;
-use crate::http::{Api, error_chain};
+use crate::{app::AppState, clock::jittered, error_chain::error_chain};
 
 /// Longest sleep: what other coordinators set wakes nobody here, and clocks are stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// Runs until `shutdown`.
-pub(crate) async fn fire_schedules(api: Arc<Api>, shutdown: CancellationToken) {
+/// Runs until the shutdown.
+pub(crate) async fn fire_schedules(app: Arc<AppState>) {
     let mut failing = false;
     loop {
-        let changed = api.wakes.wait_for_schedules();
-        let now = api.clock.now();
-        let wait = match api.schedules.round(&*api.store, now).await {
+        let changed = app.wakes.wait_for_schedules();
+        let now = app.clock.now();
+        let wait = match app.schedules.round(&*app.store, now).await {
             Ok(round) => {
                 failing = false;
                 if round.submitted > 0 {
                     tracing::info!(tasks = round.submitted, "schedules fired");
-                    api.wakes.work();
+                    app.wakes.work();
                 }
                 // Rounded up, so that it is due when this wakes.
-                let until_next = round.next_at.map(|at| at.ms_since(api.clock.now()).saturating_add(1));
+                let until_next = round.next_at.map(|at| at.ms_since(app.clock.now()).saturating_add(1));
                 until_next.map_or(SLEEP_MAX, Duration::from_millis).min(jittered(SLEEP_MAX))
             }
             Err(error) => {
@@ -37,7 +34,7 @@ pub(crate) async fn fire_schedules(api: Arc<Api>, shutdown: CancellationToken) {
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = changed => {}
             () = tokio::time::sleep(wait) => {}
         }

@@ -3,9 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-
-use crate::{http::error_chain, store::Store};
+use crate::{app::AppState, error_chain::error_chain, store::Store};
 
 /// How often the writers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -13,22 +11,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A stall that lasts is said again after so many looks.
 const LOOKS_PER_LINE: u32 = 60;
 
-/// Watches the writers. Runs until `shutdown`.
-pub(crate) async fn watch_writers(store: Arc<dyn Store>, shutdown: CancellationToken) {
+/// Watches the writers. Runs until the shutdown.
+pub(crate) async fn watch_writers(app: Arc<AppState>) {
     let (mut stalled_looks, mut are_holders_named) = (0_u32, false);
     loop {
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = app.shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        match store.writer_stall() {
+        match app.store.writer_stall() {
             Some(stall) => {
                 if stalled_looks.is_multiple_of(LOOKS_PER_LINE) {
                     tracing::error!("{stall}; requests that write are not answered until it works again");
                     are_holders_named = false;
                 }
                 // Between two tries the writer waits for none: the next look finds them.
-                are_holders_named = are_holders_named || name_lock_holders(&*store).await;
+                are_holders_named = are_holders_named || name_lock_holders(&*app.store).await;
                 stalled_looks += 1;
             }
             None if stalled_looks > 0 => {

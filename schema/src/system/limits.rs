@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LimitRemoved, LimitSet, SystemEvent, TopicError, topic};
+use super::{LimitRemoved, LimitSet, SystemEvent, TopicError, TopicFold, topic};
 use crate::{
     event::EventRef,
     ids::{Seq, SystemTopic, Timestamp},
@@ -20,11 +20,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Place of the last event folded.
-    pub const fn head(&self) -> Seq {
-        self.head
-    }
-
     /// All, by provider.
     pub fn all(&self) -> impl Iterator<Item = &(LimitSet, Timestamp)> {
         self.by_provider.values()
@@ -34,21 +29,24 @@ impl Limits {
     pub fn get(&self, provider: &str) -> Option<&(LimitSet, Timestamp)> {
         self.by_provider.get(provider)
     }
+}
 
-    /// Folds the next event.
-    ///
-    /// # Errors
-    /// [`TopicError`]; nothing is changed then.
-    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        const TOPIC: SystemTopic = SystemTopic::Limits;
-        match topic::next(TOPIC, self.head, event)? {
+impl TopicFold for Limits {
+    const TOPIC: SystemTopic = SystemTopic::Limits;
+
+    fn head(&self) -> Seq {
+        self.head
+    }
+
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
+        match topic::next(Self::TOPIC, self.head, event)? {
             SystemEvent::LimitSet(set) => {
                 self.by_provider.insert(set.provider.clone(), (set, event.recorded_at));
             }
             SystemEvent::LimitRemoved(LimitRemoved { provider, .. }) => {
                 if self.by_provider.remove(&provider).is_none() {
                     let what = format!("there is no limit for `{provider}`");
-                    return Err(TopicError::illegal(TOPIC, event.seq, what));
+                    return Err(TopicError::illegal(Self::TOPIC, event.seq, what));
                 }
             }
             other @ (SystemEvent::RunImported(_)
@@ -72,7 +70,9 @@ impl Limits {
             | SystemEvent::NotificationRetried(_)
             | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
-            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
+            | SystemEvent::MemoryForgotten(_)) => {
+                return Err(topic::elsewhere(Self::TOPIC, event.seq, &other));
+            }
         }
         self.head = event.seq;
         Ok(())

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    MEMORY_KEYS_MAX, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, SystemEvent, TopicError, topic,
+    MEMORY_KEYS_MAX, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, SystemEvent, TopicError,
+    TopicFold, topic,
 };
 use crate::{
     event::EventRef,
@@ -35,11 +36,6 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// Place of the last event folded.
-    pub const fn head(&self) -> Seq {
-        self.head
-    }
-
     /// What is remembered under a key.
     pub fn get(&self, scope: &MemoryScope, key: &str) -> Option<&Remembered> {
         self.scopes.get(scope)?.get(key)
@@ -64,19 +60,22 @@ impl Memories {
     pub fn knows(&self, call: &MemoryCall) -> bool {
         self.calls.contains(call)
     }
+}
 
-    /// Folds the next event.
-    ///
-    /// # Errors
-    /// [`TopicError`]; nothing is changed then.
-    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        const TOPIC: SystemTopic = SystemTopic::Memory;
-        match topic::next(TOPIC, self.head, event)? {
+impl TopicFold for Memories {
+    const TOPIC: SystemTopic = SystemTopic::Memory;
+
+    fn head(&self) -> Seq {
+        self.head
+    }
+
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
+        match topic::next(Self::TOPIC, self.head, event)? {
             SystemEvent::MemorySaved(saved) => {
                 let keys = self.scopes.entry(saved.scope.clone()).or_default();
                 if keys.len() >= MEMORY_KEYS_MAX && !keys.contains_key(&saved.key) {
                     let what = format!("a scope has more than {MEMORY_KEYS_MAX} keys");
-                    return Err(TopicError::illegal(TOPIC, event.seq, what));
+                    return Err(TopicError::illegal(Self::TOPIC, event.seq, what));
                 }
                 let call = saved.by.clone();
                 keys.insert(saved.key.clone(), Remembered { saved, saved_at: event.recorded_at });
@@ -86,7 +85,7 @@ impl Memories {
                 let keys = self.scopes.get_mut(&scope);
                 if keys.and_then(|keys| keys.remove(&key)).is_none() {
                     let what = format!("nothing is remembered under `{key}`");
-                    return Err(TopicError::illegal(TOPIC, event.seq, what));
+                    return Err(TopicError::illegal(Self::TOPIC, event.seq, what));
                 }
                 self.scopes.retain(|_, keys| !keys.is_empty());
                 call.into_iter().for_each(|call| self.done(call));
@@ -112,12 +111,14 @@ impl Memories {
             | SystemEvent::NotificationRetried(_)
             | SystemEvent::NotificationDropped(_)
             | SystemEvent::BudgetSet(_)
-            | SystemEvent::BudgetSpent(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
+            | SystemEvent::BudgetSpent(_)) => return Err(topic::elsewhere(Self::TOPIC, event.seq, &other)),
         }
         self.head = event.seq;
         Ok(())
     }
+}
 
+impl Memories {
     fn done(&mut self, call: MemoryCall) {
         self.calls.push_back(call);
         if self.calls.len() > CALLS_KNOWN_MAX {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     BlockKind, EndCounts, Notice, NotificationDeadLettered, NotificationDelivered, NotificationDropped,
     NotificationFailed, NotificationRaised, NotificationRetried, NotificationsFollowed, SystemEvent,
-    TopicError, topic,
+    TopicError, TopicFold, topic,
 };
 use crate::{
     event::EventRef,
@@ -118,11 +118,6 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// Place of the last event folded.
-    pub const fn head(&self) -> Seq {
-        self.head
-    }
-
     /// Up to where the log was read; none before telling began.
     pub const fn position(&self) -> Option<Position> {
         self.position
@@ -164,15 +159,18 @@ impl Notifications {
         let due = self.due_by_target().map(|(_, due)| due as u64).sum();
         DeliveryCounts { due, dead: self.dead_deliveries }
     }
+}
 
-    /// Folds the next event.
-    ///
-    /// # Errors
-    /// [`TopicError`]; nothing is changed then.
-    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        const TOPIC: SystemTopic = SystemTopic::Notifications;
+impl TopicFold for Notifications {
+    const TOPIC: SystemTopic = SystemTopic::Notifications;
+
+    fn head(&self) -> Seq {
+        self.head
+    }
+
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
         let (seq, at) = (event.seq, event.recorded_at);
-        match topic::next(TOPIC, self.head, event)? {
+        match topic::next(Self::TOPIC, self.head, event)? {
             SystemEvent::NotificationsFollowed(NotificationsFollowed { position }) => {
                 self.read_up_to(Some(position));
             }
@@ -242,12 +240,14 @@ impl Notifications {
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
             | SystemEvent::MemorySaved(_)
-            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
+            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(Self::TOPIC, seq, &other)),
         }
         self.head = seq;
         Ok(())
     }
+}
 
+impl Notifications {
     fn read_up_to(&mut self, position: Option<Position>) {
         self.position = self.position.max(position);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Fired, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SystemEvent,
-    TopicError, topic,
+    TopicError, TopicFold, topic,
 };
 use crate::{
     event::EventRef,
@@ -55,11 +55,6 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// Place of the last event folded.
-    pub const fn head(&self) -> Seq {
-        self.head
-    }
-
     /// All, by name.
     pub fn all(&self) -> impl Iterator<Item = &ScheduleRecord> {
         self.by_name.values()
@@ -69,17 +64,20 @@ impl Schedules {
     pub fn get(&self, name: &ScheduleName) -> Option<&ScheduleRecord> {
         self.by_name.get(name)
     }
+}
 
-    /// Folds the next event.
-    ///
-    /// # Errors
-    /// [`TopicError`]; nothing is changed then.
-    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        const TOPIC: SystemTopic = SystemTopic::Schedules;
+impl TopicFold for Schedules {
+    const TOPIC: SystemTopic = SystemTopic::Schedules;
+
+    fn head(&self) -> Seq {
+        self.head
+    }
+
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
         let (seq, at) = (event.seq, event.recorded_at);
-        let illegal = |what: String| TopicError::illegal(TOPIC, seq, what);
+        let illegal = |what: String| TopicError::illegal(Self::TOPIC, seq, what);
         let nobody = |name: &ScheduleName| illegal(format!("there is no schedule `{name}`"));
-        match topic::next(TOPIC, self.head, event)? {
+        match topic::next(Self::TOPIC, self.head, event)? {
             SystemEvent::ScheduleSet(set) => {
                 let before = self.by_name.get(&set.name);
                 // With its times it keeps its place among them: what was due and has not fired still does.
@@ -142,7 +140,7 @@ impl Schedules {
             | SystemEvent::NotificationRetried(_)
             | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
-            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
+            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(Self::TOPIC, seq, &other)),
         }
         self.head = seq;
         Ok(())

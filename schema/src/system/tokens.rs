@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{SystemEvent, TokenCreated, TokenName, TokenRevoked};
+use super::{SystemEvent, TokenCreated, TokenName, TokenRevoked, TopicError, TopicFold, topic};
 use crate::{
-    event::{DecodeError, EventRef, TypedEvent as _},
-    ids::{Seq, Timestamp},
+    event::EventRef,
+    ids::{Seq, SystemTopic, Timestamp},
 };
 
 /// A token as the fold has it.
@@ -33,36 +33,6 @@ impl TokenRecord {
     }
 }
 
-/// An event of `system/tokens` that does not fold.
-#[derive(Debug, thiserror::Error)]
-pub enum TokensError {
-    /// It cannot be read.
-    #[error("event {seq} of system/tokens cannot be read")]
-    Decode {
-        /// Its place.
-        seq: Seq,
-        /// Why.
-        #[source]
-        source: DecodeError,
-    },
-    /// It is not the next one.
-    #[error("event {seq} of system/tokens follows event {head}")]
-    Gap {
-        /// Its place.
-        seq: Seq,
-        /// The one before it.
-        head: Seq,
-    },
-    /// It does not follow from what stands before it.
-    #[error("event {seq} of system/tokens: {what}")]
-    Illegal {
-        /// Its place.
-        seq: Seq,
-        /// What is wrong.
-        what: String,
-    },
-}
-
 /// The fold: the last token of each name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tokens {
@@ -71,11 +41,6 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Place of the last event folded.
-    pub const fn head(&self) -> Seq {
-        self.head
-    }
-
     /// All, by name.
     pub fn all(&self) -> impl Iterator<Item = &TokenRecord> {
         self.by_name.values()
@@ -85,20 +50,19 @@ impl Tokens {
     pub fn get(&self, name: &TokenName) -> Option<&TokenRecord> {
         self.by_name.get(name)
     }
+}
 
-    /// Folds the next event.
-    ///
-    /// # Errors
-    /// [`TokensError`]; nothing is changed then.
-    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TokensError> {
+impl TopicFold for Tokens {
+    const TOPIC: SystemTopic = SystemTopic::Tokens;
+
+    fn head(&self) -> Seq {
+        self.head
+    }
+
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
         let seq = event.seq;
-        if seq != self.head.next() {
-            return Err(TokensError::Gap { seq, head: self.head });
-        }
-        let typed = SystemEvent::decode(event.kind, event.version, event.payload)
-            .map_err(|source| TokensError::Decode { seq, source })?;
-        let illegal = |what: String| TokensError::Illegal { seq, what };
-        match typed {
+        let illegal = |what: String| TopicError::illegal(Self::TOPIC, seq, what);
+        match topic::next(Self::TOPIC, self.head, event)? {
             SystemEvent::TokenCreated(made) => {
                 if self.by_name.get(&made.name).is_some_and(|record| record.is_good(event.recorded_at)) {
                     return Err(illegal(format!("token `{}` is made while another is good", made.name)));
@@ -112,7 +76,7 @@ impl Tokens {
                     record.ok_or_else(|| illegal(format!("there is no token `{name}` to be revoked")))?;
                 record.revoked = Some((event.recorded_at, by));
             }
-            SystemEvent::RunImported(_)
+            other @ (SystemEvent::RunImported(_)
             | SystemEvent::AdminActed(_)
             | SystemEvent::CallsRefused(_)
             | SystemEvent::StreamsArchived(_)
@@ -133,9 +97,7 @@ impl Tokens {
             | SystemEvent::NotificationRetried(_)
             | SystemEvent::NotificationDropped(_)
             | SystemEvent::MemorySaved(_)
-            | SystemEvent::MemoryForgotten(_) => {
-                return Err(illegal(format!("a {} belongs elsewhere", event.kind)));
-            }
+            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(Self::TOPIC, seq, &other)),
         }
         self.head = seq;
         Ok(())
@@ -147,11 +109,13 @@ mod tests {
     use super::*;
     use crate::{
         event::{Head, NewEvent},
+        event::{Head, NewEvent, TypedEvent as _},
         ids::{BlobHash, Epoch, EventHash, Position, Turn},
+        ids::{Epoch, EventHash, Position, Turn},
         system::Role,
     };
 
-    fn fold(tokens: &mut Tokens, at: i64, event: SystemEvent) -> Result<(), TokensError> {
+    fn fold(tokens: &mut Tokens, at: i64, event: SystemEvent) -> Result<(), TopicError> {
         let NewEvent { kind, version, payload, .. } = event.encode(Turn(0));
         let Head { hash, .. } = Head::EMPTY;
         tokens.apply(&EventRef {

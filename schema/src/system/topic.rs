@@ -1,4 +1,4 @@
-//! What the folds of system streams share: the next event, and what is wrong with one that does not fold.
+//! What the folds of system streams have in common: [`TopicFold`], and [`TopicError`] for an event that does not fold.
 
 use super::SystemEvent;
 use crate::{
@@ -48,15 +48,32 @@ impl TopicError {
     }
 }
 
+/// The fold of a system stream.
+pub trait TopicFold: Default {
+    /// The stream's topic.
+    const TOPIC: SystemTopic;
+
+    /// Seq of the last event folded.
+    fn head(&self) -> Seq;
+
+    /// Folds the next event. Where that fails, nothing is changed.
+    fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError>;
+}
+
 /// The event, if it is the one after `head`.
 pub(super) fn next(topic: SystemTopic, head: Seq, event: &EventRef<'_>) -> Result<SystemEvent, TopicError> {
     let (stream, seq) = (StreamId::System(topic), event.seq);
     if seq != head.next() {
         return Err(TopicError::Gap { stream, seq, head });
     }
+    decode_topic_event(topic, event)
+}
+
+/// Decodes an event of a system stream.
+pub fn decode_topic_event(topic: SystemTopic, event: &EventRef<'_>) -> Result<SystemEvent, TopicError> {
     SystemEvent::decode(event.kind, event.version, event.payload).map_err(|source| TopicError::Decode {
-        stream,
-        seq,
+        stream: StreamId::System(topic),
+        seq: event.seq,
         source,
     })
 }

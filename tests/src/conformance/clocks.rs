@@ -2,8 +2,8 @@
 
 use docket_coordinator::{
     decide,
-    schedules::{ScheduleError, ScheduleTable},
     store::{Permitted, Taken, Term, Trust},
+    system::{FoldError, ScheduleTable},
 };
 use docket_schema::{
     ids::{Epoch, RunId, Seq, StreamId, Timestamp},
@@ -139,7 +139,7 @@ pub(super) async fn schedules_fire_by_the_clock_that_is_right_again(database: Da
         overlap: Overlap::Allow,
     };
     let set = ScheduleSet { name, schedule, by: "me".to_owned() };
-    let decide = |_: &_| Ok::<_, ScheduleError>(Some(set.clone().into()));
+    let decide = |_: &_| Ok::<_, FoldError>(Some(set.clone().into()));
     table.change(&*world.store, world.now(), decide).await.expect("set");
     let minutes = async |count: u64| {
         let mut submitted = 0;

@@ -3,7 +3,8 @@
 use docket_coordinator::{
     clock::Clock,
     store::{InboxAct, InboxFound, InboxMove, InboxMoved, NewTask},
-    tasks::{Wakes, take_inbox_once},
+    tasks::take_inbox_once,
+    wakeups::Wakes,
 };
 use docket_schema::{
     event::TypedEvent as _,

@@ -1,8 +1,8 @@
 //! Permits to ask a model provider: spaced, whichever coordinator gives them.
 
 use docket_coordinator::{
-    limits::{LimitError, LimitTable},
     store::Permitted,
+    system::{FoldError, LimitTable},
 };
 use docket_schema::{
     ids::{Epoch, RunId, Timestamp},
@@ -68,9 +68,9 @@ pub(super) async fn tokens_count_as_what_they_were(database: Database) {
     assert!(free.granted && free.wait_ms == 0, "no limit: {free:?}");
     let limits = ProviderLimits { tokens: rate("60000/m"), ..ProviderLimits::default() };
     let set = LimitSet { provider: OPENAI.to_owned(), limits, by: "me".to_owned() };
-    let decide = |_: &_| Ok::<_, LimitError>(Some(set.clone().into()));
-    table.change(store, world.now(), decide).await.expect("set");
-    other.catch_up(store).await.expect("reads");
+    let decide = |_: &_| Ok::<_, FoldError>(Some(set.clone().into()));
+    table.fold.change(store, world.now(), decide).await.expect("set");
+    other.fold.catch_up(store).await.expect("reads");
     assert_eq!((table.providers(), other.providers()), (vec![OPENAI.to_owned()], vec![OPENAI.to_owned()]));
     // A thousand tokens are a second. The world's clock moves by microseconds only.
     let now = world.now();
@@ -87,9 +87,9 @@ pub(super) async fn tokens_count_as_what_they_were(database: Database) {
     // A minute ahead: told to ask again, never for longer than the longest wait.
     assert_eq!(permit(1, 0).await, (false, PERMIT_WAIT_MS_MAX));
     let decide = |_: &_| {
-        Ok::<_, LimitError>(Some(LimitRemoved { provider: OPENAI.to_owned(), by: "me".to_owned() }.into()))
+        Ok::<_, FoldError>(Some(LimitRemoved { provider: OPENAI.to_owned(), by: "me".to_owned() }.into()))
     };
-    table.change(store, world.now(), decide).await.expect("removed");
+    table.fold.change(store, world.now(), decide).await.expect("removed");
     assert!(
         table.permit(store, caller, &ask(1, 0), now).await.expect("answers").granted
             && table.providers().is_empty()

@@ -2,7 +2,7 @@
 
 use docket_coordinator::{
     gc,
-    memory::{Forgotten, MemoryError, MemoryTable},
+    system::{FoldError, Forgotten, MemoryAddress, MemoryError, MemoryTable},
 };
 use docket_schema::{
     ids::RunId,
@@ -17,12 +17,16 @@ fn shop() -> MemoryScope {
     MemoryScope::Repository("/shop".to_owned())
 }
 
+fn at<'a>(scope: &'a MemoryScope, key: &'a str) -> MemoryAddress<'a> {
+    MemoryAddress { scope, key }
+}
+
 fn call(world: &World, n: u32) -> MemoryCall {
     MemoryCall { run: RunId(world.id()), call: CallId(format!("t{n}-0")) }
 }
 
 async fn value(world: &World, table: &MemoryTable, key: &str) -> Option<String> {
-    let found = table.get(&*world.store, &shop(), key).await.expect("reads")?;
+    let found = table.get(&*world.store, at(&shop(), key)).await.expect("reads")?;
     let bytes = world.store.blob(found.saved.value.hash).await.expect("reads").expect("is stored");
     Some(String::from_utf8(bytes.to_vec()).expect("text"))
 }
@@ -45,9 +49,9 @@ pub(super) async fn two_coordinators_remember_the_same(database: Database) {
                 let mut tries = 0;
                 loop {
                     let now = world.now();
-                    match table.save(&*world.store, now, (&scope, &key), &text, by.clone()).await {
+                    match table.save(&*world.store, now, at(&scope, &key), &text, by.clone()).await {
                         // As its caller would: the coordinator answers "try again".
-                        Err(MemoryError::Contended) if tries < 50 => tries += 1,
+                        Err(MemoryError::Fold(FoldError::Contended(_))) if tries < 50 => tries += 1,
                         other => return other,
                     }
                 }
@@ -64,13 +68,13 @@ pub(super) async fn two_coordinators_remember_the_same(database: Database) {
     }
     // A call that comes again, by whichever coordinator, changes nothing.
     let by = call(&one, 99);
-    first.save(&*one.store, one.now(), (&scope, "k00"), "mine", by.clone()).await.expect("saves");
-    second.save(&*two.store, two.now(), (&scope, "k00"), "yours", call(&two, 100)).await.expect("saves");
-    second.save(&*two.store, two.now(), (&scope, "k00"), "mine", by).await.expect("answers");
+    first.save(&*one.store, one.now(), at(&scope, "k00"), "mine", by.clone()).await.expect("saves");
+    second.save(&*two.store, two.now(), at(&scope, "k00"), "yours", call(&two, 100)).await.expect("saves");
+    second.save(&*two.store, two.now(), at(&scope, "k00"), "mine", by).await.expect("answers");
     assert_eq!(value(&one, &first, "k00").await.as_deref(), Some("yours"));
     let by = "me".to_owned();
     let forget = async |world: &World, table: &MemoryTable| {
-        table.forget(&*world.store, world.now(), (&scope, "k01"), None, by.clone()).await.expect("answers")
+        table.forget(&*world.store, world.now(), at(&scope, "k01"), None, by.clone()).await.expect("answers")
     };
     assert_eq!(forget(&one, &first).await, Forgotten::Yes);
     assert_eq!(forget(&two, &second).await, Forgotten::Absent);
@@ -91,12 +95,15 @@ pub(super) async fn a_scope_is_full_and_a_value_outlives_garbage_collection(data
     for n in 0..MEMORY_KEYS_MAX {
         let by = call(&world, u32::try_from(n).expect("small"));
         let key = format!("k{n}");
-        table.save(&*world.store, world.now(), (&scope, &key), "the same", by).await.expect("saves");
+        table.save(&*world.store, world.now(), at(&scope, &key), "the same", by).await.expect("saves");
     }
-    let more = table.save(&*world.store, world.now(), (&scope, "more"), "x", call(&world, 0)).await;
+    let more = table.save(&*world.store, world.now(), at(&scope, "more"), "x", call(&world, 0)).await;
     assert!(matches!(more, Err(MemoryError::Full)), "{more:?}");
     let queue = MemoryScope::Queue("other".parse().expect("a queue"));
-    table.save(&*world.store, world.now(), (&queue, "more"), "x", call(&world, 1)).await.expect("another's");
+    table
+        .save(&*world.store, world.now(), at(&queue, "more"), "x", call(&world, 1))
+        .await
+        .expect("another's");
     // What the log names is never dropped, however long ago it was written.
     let later = world.now().plus_ms(48 * 3_600_000);
     let request = GcRequest { delete: true, ..GcRequest::default() };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use docket_coordinator::{
-    schedules::{STREAM, ScheduleError, ScheduleTable},
     store::{Append, Condition},
+    system::{FoldError, ScheduleTable},
 };
 use docket_schema::{
     event::TypedEvent as _,
-    ids::{Seq, StreamId, TaskId, Timestamp, Turn},
+    ids::{Seq, StreamId, SystemTopic, TaskId, Timestamp, Turn},
     run::RunOutcome,
     system::{
         Fired, Missed, Overlap, Schedule, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved,
@@ -19,6 +19,7 @@ use docket_schema::{
 
 use super::{Database, World, world::spec};
 
+const STREAM: StreamId = StreamId::System(SystemTopic::Schedules);
 const MINUTE_MS: u64 = 60_000;
 
 fn name() -> ScheduleName {
@@ -32,7 +33,7 @@ fn every_minute(missed: Missed, overlap: Overlap) -> Schedule {
 
 async fn change(world: &World, table: &ScheduleTable, event: impl Into<SystemEvent>) {
     let event = event.into();
-    let decide = |_: &_| Ok::<_, ScheduleError>(Some(event.clone()));
+    let decide = |_: &_| Ok::<_, FoldError>(Some(event.clone()));
     table.change(&*world.store, world.now(), decide).await.expect("changed");
 }
 
@@ -93,7 +94,7 @@ pub(super) async fn a_firing_whose_coordinator_died_gets_its_task_once(database:
     set(&world, &table, every_minute(Missed::Once, Overlap::Allow)).await;
     world.pass(MINUTE_MS);
     // As a coordinator does that dies after its record.
-    let record = table.known().get(&name()).expect("there").clone();
+    let record = table.fold.with(|known| known.get(&name()).expect("there").clone());
     let at = Timestamp((world.now().0 / 60_000_000) * 60_000_000);
     let task = record.task_at(at);
     let dies = |head| Append {

@@ -31,7 +31,7 @@ use docket_schema::{
     ids::{StreamId, SystemTopic},
     queue::QueueEvent,
     run::RunEvent,
-    system::{Notifications, SystemEvent},
+    system::{Notifications, SystemEvent, TopicFold as _},
     task::TaskEvent,
 };
 use docket_tests::system::Tool;

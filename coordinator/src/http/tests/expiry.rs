@@ -14,7 +14,8 @@ use super::{
 use crate::{
     clock::{Clock, new_id},
     store::{Heartbeat, NewBlob, NewTask},
-    tasks::{Wakes, end_if_past},
+    tasks::{ExpiredLease, end_if_past},
+    wakeups::Wakes,
 };
 
 /// Long past, so that a lease of that time has run out whenever the test looks.
@@ -45,13 +46,15 @@ async fn who_is_heard_of_while_a_round_goes_on_keeps_the_lease() {
     store.heartbeat(beat, 30_000, clock.now()).await.expect("renews");
     // Past their deadline by one hour, by a clock that may be ahead by two.
     for (task, epoch) in &expired {
-        let ended = end_if_past(store.as_ref(), (&clock, 2 * 3_600_000), &wakes, *task, *epoch).await;
+        let lease = ExpiredLease { task: *task, epoch: *epoch, ahead_ms: 2 * 3_600_000 };
+        let ended = end_if_past(store.as_ref(), &clock, &wakes, lease).await;
         assert_eq!(ended.expect("looks"), None);
         let (record, _) = store.task(*task).await.expect("reads").expect("is there");
         assert_eq!(record.state, TaskState::Running, "may not be past its deadline by the right clock");
     }
     for (task, epoch) in &expired {
-        end_if_past(store.as_ref(), (&clock, 0), &wakes, *task, *epoch).await.expect("looks");
+        let lease = ExpiredLease { task: *task, epoch: *epoch, ahead_ms: 0 };
+        end_if_past(store.as_ref(), &clock, &wakes, lease).await.expect("looks");
     }
 
     for (task, _) in expired {

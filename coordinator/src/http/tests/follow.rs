@@ -14,7 +14,7 @@ use super::events::{answered_with, asked, ended, phase, started};
 use super::support::{House, in_time, token};
 use crate::http::{
     Role,
-    relay::{self, Behind, Listener},
+    relay::{Behind, Listener},
 };
 
 /// Reads server-sent events off a response.
@@ -204,7 +204,7 @@ async fn an_event_is_rendered_once_and_who_falls_behind_is_told_so() {
     let lease = begun(&house).await;
     let api = house.running.handle().api();
     let view = api.store.run(lease.run).await.expect("reads").expect("a run");
-    let mut listeners: Vec<Listener> = (0..8).map(|_| relay::join(&api, &view)).collect();
+    let mut listeners: Vec<Listener> = (0..8).map(|_| api.relays.join(&api.app, &view)).collect();
     assert_eq!(api.relays.counts(), (1, 8));
     assert_eq!(listeners[0].behind(Seq(0)), Behind::Left, "what was before stands in the log");
     let mut head = house.appended(&lease, 1, vec![phase(0)]).await;

@@ -22,7 +22,8 @@ use crate::http::{
     auth::Access,
     call::Call,
     errors::Refusal,
-    router::{ROUTES, Route, Shape, Verb, router_of},
+    route::{Route, Shape, Verb},
+    router::{ROUTES, router_of},
 };
 
 thread_local! {

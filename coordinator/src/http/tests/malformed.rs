@@ -10,11 +10,7 @@ use serde_json::{Value, json};
 
 use super::events::{spec, started};
 use super::support::{Answer, House, append_request, heartbeat, lease_request, token};
-use crate::http::{
-    Role,
-    auth::Access,
-    router::{ROUTES, Shape},
-};
+use crate::http::{Role, auth::Access, route::Shape, router::ROUTES};
 
 const JSON: Option<(&str, &str)> = Some(("content-type", "application/json"));
 

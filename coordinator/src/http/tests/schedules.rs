@@ -2,7 +2,7 @@
 
 use docket_schema::{
     event::TypedEvent as _,
-    ids::{Seq, Turn},
+    ids::{Seq, StreamId, SystemTopic, Turn},
     system::{Fired, Missed, Overlap, Role, Schedule, ScheduleSet, SystemEvent},
     wire::{ProblemCode, ScheduleView},
 };
@@ -14,9 +14,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    schedules::STREAM,
     store::{Append, Condition, NewBlob},
 };
+
+const STREAM: StreamId = StreamId::System(SystemTopic::Schedules);
 
 fn schedule(cron: &str) -> Schedule {
     let spec = Box::new(spec("nightly"));

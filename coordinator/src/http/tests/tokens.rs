@@ -11,11 +11,7 @@ use serde_json::{Value, json};
 
 use super::events::{spec, started};
 use super::support::{House, append_request, in_time, lease_request, token};
-use crate::http::{
-    Role, RunTokens,
-    auth::Access,
-    router::{ROUTES, Route},
-};
+use crate::http::{Role, RunTokens, auth::Access, route::Route, router::ROUTES};
 
 /// Who may call what, said a second time and differently: admin may call all that any role may.
 const ALLOWED: &[(&str, &str)] = &[

@@ -94,7 +94,7 @@ async fn stage_new_task(
         None => {
             decide::submit(task.spec.clone(), by).map(|event| Plan { task: vec![event], ..Plan::default() })
         }
-        Some(fork) => decide::fork(task.spec.clone(), by, fork.from, (fork.run, fork.events.clone())),
+        Some(fork) => decide::fork(task.spec.clone(), by, fork.from, fork.run, fork.events.clone()),
     };
     let plan = plan.map_err(|e| corrupt(format!("a submit that was not checked: {e}")))?;
     let Some((TaskEvent::TaskSubmitted(first), rest)) = plan.task.split_first() else {

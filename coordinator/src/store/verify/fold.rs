@@ -5,7 +5,7 @@ use docket_schema::{
     ids::StreamId,
     names::{self, Named},
     run::{CorruptLog, RunEvent, RunState},
-    system::{Tokens, TokensError},
+    system::{Tokens, TopicError, TopicFold as _},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 
@@ -25,7 +25,7 @@ pub enum Fold {
 /// Why an event does not fold.
 pub(super) enum Unfolded {
     Corrupt(CorruptLog),
-    Tokens(TokensError),
+    Tokens(TopicError),
     NotSubmitted(&'static str),
 }
 

@@ -15,7 +15,7 @@ use docket_schema::{
     ids::{BlobHash, Seq, StreamId, SystemTopic},
     names::{Named, NamedAs},
     run::{CorruptLog, Forked, RunEvent},
-    system::{Tokens, TokensError},
+    system::{Tokens, TopicError},
 };
 use futures_util::StreamExt as _;
 use serde::Serialize;
@@ -258,7 +258,7 @@ impl Folded {
             let unknown = matches!(
                 error,
                 Unfolded::Corrupt(CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. })
-                    | Unfolded::Tokens(TokensError::Decode { source: DecodeError::Unknown { .. }, .. })
+                    | Unfolded::Tokens(TopicError::Decode { source: DecodeError::Unknown { .. }, .. })
             );
             let what = format!("{}: {}", self.stream, error.describe());
             self.broken = Some(LogFault { unknown, ..fault(&self.stream, event.seq, what) });

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::running::{count_running, flow_of, read_concurrency};
 use crate::{
-    decide::{self, Candidate, FlowHead, Running},
+    decide::{self, Candidate, FairShares, FlowHead, Running},
     store::{
         StoreError,
         api::corrupt,
@@ -209,7 +209,8 @@ async fn look_at(
             *running = Some((counted, wants));
         }
         let Some((running, _)) = running.as_mut() else { break };
-        let choice = decide::choose(&heads, queues, (running, &mut set.cursor.turns), left, now);
+        let shares = FairShares { running, turns: &mut set.cursor.turns };
+        let choice = decide::choose(&heads, queues, shares, left, now);
         let gained = !choice.tasks.is_empty() || choice.kept_back;
         for head in &heads {
             let taken = head.candidates.iter().filter(|one| choice.tasks.contains(&one.task));

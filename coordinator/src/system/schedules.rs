@@ -1,7 +1,7 @@
 //! Schedules as a coordinator keeps and fires them. Any number of coordinators may, on one store.
 //!
 //! A firing is first recorded, at the head of `system/schedules` that it was decided on: of two coordinators one is
-//! refused, reads on and decides anew. Then its task is submitted, under the id that the record names. A crash between the
+//! refused, reads on and decides again. Then its task is submitted, under the id that the record names. A crash between the
 //! two loses nothing: whoever appends to the stream next, and every round, first submits what a record names and the
 //! store lacks. It doubles nothing: an id is accepted once.
 
@@ -11,42 +11,26 @@ use std::{
 };
 
 use docket_schema::{
-    event::TypedEvent as _,
-    ids::{BlobHash, StreamId, SystemTopic, TaskId, Timestamp, Turn},
-    names,
-    system::{Fired, ScheduleFired, ScheduleName, ScheduleRecord, Schedules, SystemEvent, TopicError},
-    wire::PAGE_EVENTS_MAX,
+    ids::{StreamId, TaskId, Timestamp},
+    system::{Fired, ScheduleFired, ScheduleName, ScheduleRecord, Schedules, SystemEvent, TopicFold as _},
 };
 
+use super::{AppendRetries, CachedFold, FoldError, TailedFold, append_if_first, system_append};
 use crate::{
     decide::{self, Timetable},
-    store::{Append, AppendError, Condition, NewTask, Store, StoreError},
+    store::{Append, AppendError, Condition, NewTask, Store},
 };
-
-/// The stream.
-pub const STREAM: StreamId = StreamId::System(SystemTopic::Schedules);
 
 /// Firings recorded by one append; the next round follows at once while there are as many.
 const FIRINGS_MAX: usize = 100;
 
-/// How often what another was faster with is decided anew.
-const TRIES: u32 = 16;
+/// Appends of one round: beyond them the next round follows at once.
+const ROUND_APPENDS_MAX: u32 = 16;
 
-/// Schedules could not be read, or written.
-#[derive(Debug, thiserror::Error)]
-pub enum ScheduleError {
-    /// The store cannot.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What it holds does not fold.
-    #[error("the log's schedules cannot be read; `docket verify` says more, a newer docket may know them")]
-    Log(#[from] TopicError),
-    /// An append was refused.
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    /// Others were faster, again and again.
-    #[error("many change schedules at once; try again")]
-    Contended,
+impl CachedFold for Schedules {
+    const UNREADABLE: &'static str =
+        "the log's schedules cannot be read; `docket verify` says more, a newer docket may know them";
+    const CONTENDED: &'static str = "many change schedules at once; try again";
 }
 
 /// What a round did.
@@ -58,48 +42,24 @@ pub struct Round {
     pub next_at: Option<Timestamp>,
 }
 
-/// The fold, as far as this coordinator has read it.
+/// The fold, and which of the tasks that it names are stored.
 #[derive(Debug, Default)]
 pub struct ScheduleTable {
-    known: RwLock<Schedules>,
+    /// What is set.
+    pub fold: TailedFold<Schedules>,
     /// The last task of each schedule that is known to be stored.
     stored: RwLock<BTreeMap<ScheduleName, TaskId>>,
 }
 
 impl ScheduleTable {
-    /// What was read.
-    pub fn known(&self) -> Schedules {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Reads what the log has that the table lacks. Any number of callers may at once.
-    ///
-    /// # Errors
-    /// [`ScheduleError`].
-    pub async fn catch_up(&self, store: &dyn Store) -> Result<(), ScheduleError> {
-        loop {
-            let head = self.known.read().unwrap_or_else(PoisonError::into_inner).head();
-            let page = store.read(STREAM, head, PAGE_EVENTS_MAX).await?;
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            for event in &page {
-                // Another may have read the same meanwhile.
-                if event.seq > known.head() {
-                    known.apply(&event.by_ref())?;
-                }
-            }
-            if page.len() < PAGE_EVENTS_MAX as usize {
-                return Ok(());
-            }
-        }
-    }
-
     /// Reads on, and submits what a firing names and the store lacks. Answers the fold, of whose every firing the task is
     /// stored, and how many tasks were submitted.
-    async fn settled(&self, store: &dyn Store, now: Timestamp) -> Result<(Schedules, usize), ScheduleError> {
+    async fn settled(&self, store: &dyn Store, now: Timestamp) -> Result<(Schedules, usize), FoldError> {
         let mut submitted = 0;
-        for _ in 0..TRIES {
-            self.catch_up(store).await?;
-            let known = self.known();
+        let mut retries = AppendRetries::new(Schedules::CONTENDED);
+        loop {
+            self.fold.catch_up(store).await?;
+            let known = self.fold.clone_fold();
             let mut refused = None;
             for record in known.all() {
                 let Some(task) = record.task.filter(|task| !self.is_stored(&record.set.name, *task)) else {
@@ -121,12 +81,8 @@ impl ScheduleTable {
             }
             let Some(refused) = refused else { return Ok((known, submitted)) };
             tracing::warn!(schedule = %refused.name, "a task of a schedule is refused: {:?}", refused.gave);
-            match append(store, &known, vec![refused.into()], now).await {
-                Ok(()) | Err(AppendError::WrongSeq { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            retries.append(store, append_to(&known, &[refused.into()], now)).await?;
         }
-        Err(ScheduleError::Contended)
     }
 
     fn is_stored(&self, name: &ScheduleName, task: TaskId) -> bool {
@@ -134,35 +90,27 @@ impl ScheduleTable {
         stored.get(name) == Some(&task)
     }
 
-    /// Appends what `decide` makes of the fold; nothing where it makes nothing. Called again where another was faster.
-    ///
-    /// # Errors
-    /// What `decide` says, or [`ScheduleError`].
-    pub async fn change<E: From<ScheduleError>>(
+    /// As [`TailedFold::change`], once the task of every firing is stored. Answers the fold, for which that holds as well.
+    pub async fn change<E: From<FoldError>>(
         &self,
         store: &dyn Store,
         now: Timestamp,
         decide: impl Fn(&Schedules) -> Result<Option<SystemEvent>, E>,
     ) -> Result<Schedules, E> {
-        for _ in 0..TRIES {
+        let mut retries = AppendRetries::new(Schedules::CONTENDED);
+        loop {
             let (known, _) = self.settled(store, now).await?;
             let Some(event) = decide(&known)? else { return Ok(known) };
-            match append(store, &known, vec![event], now).await {
-                Ok(()) => return Ok(self.settled(store, now).await?.0),
-                Err(AppendError::WrongSeq { .. }) => {}
-                Err(error) => return Err(ScheduleError::from(error).into()),
+            if retries.append(store, append_to(&known, &[event], now)).await? {
+                return Ok(self.settled(store, now).await?.0);
             }
         }
-        Err(ScheduleError::Contended.into())
     }
 
     /// Fires what is due at `now`.
-    ///
-    /// # Errors
-    /// [`ScheduleError`].
-    pub async fn round(&self, store: &dyn Store, now: Timestamp) -> Result<Round, ScheduleError> {
+    pub async fn round(&self, store: &dyn Store, now: Timestamp) -> Result<Round, FoldError> {
         let mut submitted = 0;
-        for _ in 0..TRIES {
+        for _ in 0..ROUND_APPENDS_MAX {
             let (known, count) = self.settled(store, now).await?;
             submitted += count;
             let mut fired = Vec::new();
@@ -178,11 +126,8 @@ impl ScheduleTable {
                 return Ok(Round { submitted, next_at });
             }
             fired.truncate(FIRINGS_MAX);
-            match append(store, &known, fired, now).await {
-                // Their tasks are submitted by the next look, as if another had recorded them.
-                Ok(()) | Err(AppendError::WrongSeq { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            // Their tasks are submitted by the next look, as if another had recorded them.
+            append_if_first(store, append_to(&known, &fired, now)).await?;
         }
         // More are due than fit, or others fire as well: at once again.
         Ok(Round { submitted, next_at: Some(now) })
@@ -209,7 +154,7 @@ async fn due(
     store: &dyn Store,
     record: &ScheduleRecord,
     now: Timestamp,
-) -> Result<Option<ScheduleFired>, ScheduleError> {
+) -> Result<Option<ScheduleFired>, FoldError> {
     let Some(timetable) = timetable(record) else { return Ok(None) };
     let Some(free) = decide::fire(record, &timetable, false, now) else { return Ok(None) };
     let is_busy = match record.task {
@@ -244,24 +189,6 @@ fn not_taken(record: &ScheduleRecord, error: &AppendError) -> ScheduleFired {
     }
 }
 
-async fn append(
-    store: &dyn Store,
-    known: &Schedules,
-    events: Vec<SystemEvent>,
-    now: Timestamp,
-) -> Result<(), AppendError> {
-    let mut named = Vec::new();
-    events.iter().for_each(|event| names::of_system(event, &mut named));
-    let mut names: Vec<BlobHash> = named.into_iter().map(|named| named.blob.hash).collect();
-    names.sort_unstable();
-    names.dedup();
-    let append = Append {
-        stream: STREAM,
-        condition: Condition::Expected(known.head()),
-        events: events.iter().map(|event| event.encode(Turn(0))).collect(),
-        blobs: Vec::new(),
-        names,
-        now,
-    };
-    store.append(append).await.map(drop)
+fn append_to(known: &Schedules, events: &[SystemEvent], now: Timestamp) -> Append {
+    system_append(Schedules::TOPIC, Condition::Expected(known.head()), events, &[], now)
 }

@@ -31,12 +31,12 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{ClockSeen, Wakes, follow::FOLLOWED_APART_MS, jittered};
+use super::{ClockSeen, LeaseLength, clock_check::FOLLOWED_APART_MS};
 use crate::{
-    clock::{self, Clock, Elapsed},
-    http::error_chain,
-    lease_length::LeaseLength,
+    clock::{self, Clock, Elapsed, jittered},
+    error_chain::error_chain,
     store::{Store, StoreError, Taken, Term, Trust},
+    wakeups::Wakes,
 };
 
 /// What a term is for. Each is held for itself: a coordinator that tells nobody of anything holds no term to do so.

@@ -20,49 +20,47 @@ const RUNS_MAX: usize = 10_000;
 /// A run that has not asked again by then does so no more.
 const LATE_MS: u64 = 5_000;
 
+/// A run that was not let through, or not yet.
 #[derive(Debug, Clone)]
-struct Wait {
-    epoch: Epoch,
-    provider: String,
-    limits: ProviderLimits,
-    since: Timestamp,
-    until: Option<Timestamp>,
-    asks_again_at: Timestamp,
+pub(super) struct PermitWait {
+    pub(super) epoch: Epoch,
+    pub(super) provider: String,
+    pub(super) limits: ProviderLimits,
+    /// When it asked first, in a row.
+    pub(super) since: Timestamp,
+    /// Before that it cannot be let through; none where that is not known.
+    pub(super) until: Option<Timestamp>,
+    /// When it asks again, or makes its call.
+    pub(super) asks_again_at: Timestamp,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(Mutex<HashMap<RunId, Wait>>);
+pub(crate) struct PermitWaiters(Mutex<HashMap<RunId, PermitWait>>);
 
-impl Waits {
-    /// A run was not let through, or not yet: it asks again, or goes on, after `wait_ms`; not before `until`.
-    pub(super) fn waits(
-        &self,
-        (run, epoch): (RunId, Epoch),
-        (provider, limits): (&str, ProviderLimits),
-        (now, wait_ms): (Timestamp, u64),
-        until: Option<Timestamp>,
-    ) {
+impl PermitWaiters {
+    /// A run has to wait, which it found out at `wait.since`. If it waited before, it has waited since then.
+    pub(super) fn insert(&self, run: RunId, wait: PermitWait) {
+        let now = wait.since;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= RUNS_MAX {
             all.retain(|_, wait| wait.is_on(now));
         }
-        let before = all.get(&run).filter(|wait| wait.epoch == epoch && wait.is_on(now));
+        let before = all.get(&run).filter(|before| before.epoch == wait.epoch && before.is_on(now));
         if before.is_none() && all.len() >= RUNS_MAX {
             return;
         }
         let since = before.map_or(now, |wait| wait.since);
-        let (provider, asks_again_at) = (provider.to_owned(), now.plus_ms(wait_ms));
-        all.insert(run, Wait { epoch, provider, limits, since, until, asks_again_at });
+        all.insert(run, PermitWait { since, ..wait });
     }
 
     /// It was let through.
-    pub(super) fn goes_on(&self, run: RunId) {
+    pub(super) fn remove(&self, run: RunId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
     }
 
     /// What a task's run waits for, if it does.
-    pub(crate) fn of(&self, task: &TaskRecord, now: Timestamp) -> Option<ProviderWait> {
+    pub(crate) fn wait_of(&self, task: &TaskRecord, now: Timestamp) -> Option<ProviderWait> {
         let run = task.run.filter(|_| task.state == TaskState::Running)?;
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = all.get(&run).filter(|wait| wait.epoch == task.epoch && wait.is_on(now))?;
@@ -76,7 +74,7 @@ impl Waits {
     }
 }
 
-impl Wait {
+impl PermitWait {
     fn is_on(&self, now: Timestamp) -> bool {
         match self.until {
             // It has its moment, and goes on then.
@@ -94,12 +92,18 @@ mod tests {
 
     #[test]
     fn what_is_not_renewed_is_past_and_what_is_kept_is_bounded() {
-        let waits = Waits::default();
-        let limits = ProviderLimits::default();
+        let waits = PermitWaiters::default();
         let at = |ms: u64| Timestamp(1_000_000).plus_ms(ms);
         let of = |n: u128, now, until| {
-            let run = RunId(Uuid::from_u128(n));
-            waits.waits((run, Epoch(1)), ("openai", limits), (now, 10_000), until);
+            let wait = PermitWait {
+                epoch: Epoch(1),
+                provider: "openai".to_owned(),
+                limits: ProviderLimits::default(),
+                since: now,
+                until,
+                asks_again_at: now.plus_ms(10_000),
+            };
+            waits.insert(RunId(Uuid::from_u128(n)), wait);
         };
         let on = |n: u128, now| {
             let all = waits.0.lock().expect("whole");

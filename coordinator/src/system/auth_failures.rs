@@ -26,7 +26,7 @@ pub(crate) struct RefusedCalls {
 }
 
 impl RefusedCalls {
-    pub(super) fn note(&self, peer: Option<IpAddr>, code: ProblemCode, now: Timestamp) {
+    pub(crate) fn note(&self, peer: Option<IpAddr>, code: ProblemCode, now: Timestamp) {
         let Some(peer) = peer else { return };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let full = counts.len() >= TOLD_APART_MAX;

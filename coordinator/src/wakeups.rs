@@ -10,7 +10,6 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use docket_schema::{ids::RunId, task::TaskState};
@@ -181,13 +180,6 @@ impl Drop for FollowerGuard {
     }
 }
 
-/// Between half of `longest` and all of it: pollers must not fall into step.
-pub(crate) fn jittered(longest: Duration) -> Duration {
-    let half = longest / 2;
-    let us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
-    half + Duration::from_micros(clock::jitter() % us)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,23 +195,5 @@ mod tests {
         drop(two);
         assert!(wakes.followers.lock().expect("whole").is_empty());
         assert_eq!(wakes.following.load(Ordering::Acquire), 0);
-    }
-
-    #[test]
-    fn jitter_stays_within_its_range() {
-        let longest = Duration::from_millis(500);
-        let waits: Vec<Duration> = (0..200).map(|_| jittered(longest)).collect();
-        assert!(waits.iter().all(|wait| *wait >= longest / 2 && *wait <= longest), "{waits:?}");
-        // Spread over all of it: of 200 even draws some are in the first fifth and some in the last, but once in 10^19.
-        let fifth = longest / 10;
-        for (what, is) in [
-            ("early", waits.iter().any(|wait| *wait < longest / 2 + fifth)),
-            ("late", waits.iter().any(|wait| *wait > longest - fifth)),
-        ] {
-            assert!(is, "none is {what}: {waits:?}");
-        }
-        let several: std::collections::HashSet<&Duration> = waits.iter().collect();
-        assert!(several.len() > 150, "only {} differ", several.len());
-        assert!(jittered(Duration::ZERO) <= Duration::from_micros(1));
     }
 }

@@ -1,0 +1,9 @@
+//! What leases rest on: how long they last, which coordinator looks after them, and by which clock.
+
+mod clock_check;
+mod leader_lease;
+mod lease_length;
+
+pub(crate) use clock_check::{ClockSeen, bound_clock_error, check_clock, set_clock};
+pub(crate) use leader_lease::{Lead, Office, keep_term};
+pub(crate) use lease_length::LeaseLength;

@@ -1,0 +1,140 @@
+//! What runs remember beyond their end: the fold of `system/memory`. Values are blobs and are read when they are asked for.
+//!
+//! Invariant: a call of a run changes something once, however often it is sent.
+
+use docket_schema::{
+    content::BlobRef,
+    ids::Timestamp,
+    system::{
+        MEMORY_KEYS_MAX, Memories, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Remembered,
+        SystemEvent, memory_begin,
+    },
+};
+
+use super::{CachedFold, FoldError, TailedFold};
+use crate::store::{NewBlob, Store};
+
+impl CachedFold for Memories {
+    const UNREADABLE: &'static str =
+        "what the log remembers cannot be read; `docket verify` says more, a newer docket may know it";
+    const CONTENDED: &'static str = "many change what is remembered at once; try again";
+}
+
+/// A value could not be saved.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The stream could not be read or appended to.
+    #[error(transparent)]
+    Fold(#[from] FoldError),
+    /// The scope has as many keys as it may have.
+    #[error(
+        "{MEMORY_KEYS_MAX} keys are remembered here, and there is no room for another: forget some first"
+    )]
+    Full,
+}
+
+/// What came of forgetting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// It is forgotten: now, or by the same call before.
+    Yes,
+    /// Nothing was remembered.
+    Absent,
+}
+
+/// A key of a scope.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryAddress<'a> {
+    /// The scope.
+    pub scope: &'a MemoryScope,
+    /// The key.
+    pub key: &'a str,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct MemoryTable(TailedFold<Memories>);
+
+impl MemoryTable {
+    /// What is remembered under a key.
+    pub async fn get(
+        &self,
+        store: &dyn Store,
+        MemoryAddress { scope, key }: MemoryAddress<'_>,
+    ) -> Result<Option<Remembered>, FoldError> {
+        self.0.catch_up(store).await?;
+        Ok(self.0.with(|known| known.get(scope, key).cloned()))
+    }
+
+    /// What is remembered in a scope, or in all, by scope and key; at most `most`.
+    pub async fn list(
+        &self,
+        store: &dyn Store,
+        scope: Option<&MemoryScope>,
+        most: usize,
+    ) -> Result<Vec<Remembered>, FoldError> {
+        self.0.catch_up(store).await?;
+        Ok(self.0.with(|known| match scope {
+            Some(scope) => known.of(scope).take(most).cloned().collect(),
+            None => known.all().take(most).cloned().collect(),
+        }))
+    }
+
+    /// Remembers a value; answers how many keys its scope has.
+    pub async fn save(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+        MemoryAddress { scope, key }: MemoryAddress<'_>,
+        value: &str,
+        by: MemoryCall,
+    ) -> Result<usize, MemoryError> {
+        let blob = BlobRef::of(value.as_bytes());
+        let decide = |known: &Memories| {
+            if known.knows(&by) {
+                return Ok(None);
+            }
+            if known.get(scope, key).is_none() && known.count(scope) >= MEMORY_KEYS_MAX {
+                return Err(MemoryError::Full);
+            }
+            let saved = MemorySaved {
+                scope: scope.clone(),
+                key: key.to_owned(),
+                value: blob,
+                begins: memory_begin(value),
+                by: by.clone(),
+            };
+            Ok(Some(SystemEvent::from(saved)))
+        };
+        let bytes = NewBlob { blob, bytes: value.as_bytes().to_vec().into() };
+        self.0.change_with_blobs(store, now, &[bytes], decide).await?;
+        Ok(self.0.with(|known| known.count(scope)))
+    }
+
+    /// Forgets a key; `call` is that of a run, `by` who does it.
+    pub async fn forget(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+        MemoryAddress { scope, key }: MemoryAddress<'_>,
+        call: Option<MemoryCall>,
+        by: String,
+    ) -> Result<Forgotten, FoldError> {
+        let mut found = Forgotten::Yes;
+        let decide = |known: &Memories| {
+            found = Forgotten::Yes;
+            if call.as_ref().is_some_and(|call| known.knows(call)) {
+                return Ok::<_, FoldError>(None);
+            }
+            if known.get(scope, key).is_none() {
+                found = Forgotten::Absent;
+                return Ok(None);
+            }
+            let (scope, key) = (scope.clone(), key.to_owned());
+            let by = by.clone();
+            Ok(Some(SystemEvent::from(MemoryForgotten { scope, key, call: call.clone(), by })))
+        };
+        self.0.change(store, now, decide).await?;
+        Ok(found)
+    }
+}

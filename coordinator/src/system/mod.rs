@@ -1,0 +1,26 @@
+//! The system's streams as a coordinator keeps them: the folds of `system/TOPIC`, each cached and tailed, and the appends
+//! that are decided on them. Used by HTTP handlers and background jobs; knows neither.
+
+mod audit;
+mod auth_failures;
+mod imported_ranges;
+mod memory;
+mod permit_waiters;
+mod provider_limits;
+mod restore_times;
+mod schedules;
+mod tailed_fold;
+mod token_registry;
+
+pub use audit::write_audit;
+pub(crate) use auth_failures::RefusedCalls;
+pub use imported_ranges::ImportedRanges;
+pub use memory::{Forgotten, MemoryAddress, MemoryError, MemoryTable};
+pub use provider_limits::LimitTable;
+pub use restore_times::RestoreTimes;
+pub use schedules::{Round, ScheduleTable, next_of, submitter};
+pub use tailed_fold::{
+    AppendRetries, CachedFold, FoldError, FoldProgress, TailedFold, append_if_first, system_append,
+};
+pub(crate) use token_registry::API_TOKEN_PREFIX;
+pub use token_registry::{ApiToken, TokenRegistry};

@@ -1,0 +1,444 @@
+//! [`TailedFold`]: the fold of a system stream in memory, tailed, and the one way to append to the stream what is decided on
+//! the fold.
+//!
+//! A change is decided on the fold and appended at the fold's head. The store refuses it for its seq where another append
+//! came first; then the log is read on and the change is decided again. [`AppendRetries`] is the part of that which is of
+//! use without a fold.
+//!
+//! Invariants: a change is never appended to a state that it was not decided on; once it is acknowledged it is in the log,
+//! and in this fold. A fold whose log continues with an event that cannot be folded keeps what it had and says so
+//! ([`FoldProgress::is_stuck`]).
+
+use std::sync::{PoisonError, RwLock};
+
+use docket_schema::{
+    event::{Envelope, TypedEvent as _},
+    ids::{BlobHash, Seq, StreamId, SystemTopic, Timestamp, Turn},
+    names,
+    system::{SystemEvent, TopicError, TopicFold},
+    wire::PAGE_EVENTS_MAX,
+};
+use tokio::sync::{Mutex, watch};
+
+use crate::store::{Append, AppendError, Condition, NewBlob, Store, StoreError};
+
+/// How often a change is decided before its caller is told to try again later. Changes of one process wait for each other, so
+/// only as many writers can come first in a row as there are other coordinators.
+const TRIES: u32 = 16;
+
+/// A system stream could not be read or appended to.
+#[derive(Debug, thiserror::Error)]
+pub enum FoldError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The log continues with an event that does not fold.
+    #[error("{message}")]
+    Unreadable {
+        /// [`CachedFold::UNREADABLE`].
+        message: &'static str,
+        /// The event, and why it does not fold.
+        #[source]
+        source: TopicError,
+    },
+    /// The append was refused, and not for its seq.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// Other appends came first, again and again.
+    #[error("{0}")]
+    Contended(&'static str),
+}
+
+/// A fold that a coordinator caches, with the messages of its errors. Each message names the remedy.
+pub trait CachedFold: TopicFold + Send + Sync {
+    /// The log continues with an event that does not fold.
+    const UNREADABLE: &'static str;
+
+    /// Other appends came first too often.
+    const CONTENDED: &'static str = "many change the log at once; try again";
+}
+
+/// How far a fold was read. It never goes back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FoldProgress {
+    /// The last event that was folded.
+    pub head: Seq,
+    /// The log continues with an event that this build cannot fold.
+    pub is_stuck: bool,
+}
+
+/// See the module. It belongs to one store, which each call names.
+#[derive(Debug, Default)]
+pub struct TailedFold<F> {
+    fold: RwLock<F>,
+    /// Changes of this process wait for each other here, instead of being refused for each other's seq.
+    turn: Mutex<()>,
+    progress: watch::Sender<FoldProgress>,
+}
+
+impl<F: CachedFold> TailedFold<F> {
+    /// Looks at the fold as far as it was read.
+    pub fn with<T>(&self, look: impl FnOnce(&F) -> T) -> T {
+        look(&self.fold.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How far it was read.
+    pub fn progress(&self) -> FoldProgress {
+        *self.progress.borrow()
+    }
+
+    /// Changes whenever the log is read further.
+    pub fn subscribe(&self) -> watch::Receiver<FoldProgress> {
+        self.progress.subscribe()
+    }
+
+    /// Reads what the log has beyond the fold. Any number of callers may at once.
+    pub async fn catch_up(&self, store: &dyn Store) -> Result<(), FoldError> {
+        loop {
+            let page = store.read(StreamId::System(F::TOPIC), self.with(F::head), PAGE_EVENTS_MAX).await?;
+            self.apply(&page).map_err(|source| FoldError::Unreadable { message: F::UNREADABLE, source })?;
+            if page.len() < PAGE_EVENTS_MAX as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    fn apply(&self, page: &[Envelope]) -> Result<(), TopicError> {
+        let mut fold = self.fold.write().unwrap_or_else(PoisonError::into_inner);
+        let applied = page.iter().try_for_each(|event| {
+            // Another caller may have read the same page.
+            if event.seq > fold.head() { fold.apply(&event.by_ref()) } else { Ok(()) }
+        });
+        let head = fold.head();
+        drop(fold);
+        self.progress.send_if_modified(|progress| {
+            let is_stuck = progress.is_stuck || applied.is_err();
+            let next = FoldProgress { head: progress.head.max(head), is_stuck };
+            std::mem::replace(progress, next) != next
+        });
+        applied
+    }
+
+    /// Appends the events that `decide` gives for the fold; it is called again where another append came first. Whether
+    /// there were any.
+    pub async fn change<E: From<FoldError>, I: IntoIterator<Item = SystemEvent>>(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+        decide: impl FnMut(&F) -> Result<I, E>,
+    ) -> Result<bool, E> {
+        self.change_with_blobs(store, now, &[], decide).await
+    }
+
+    /// As [`Self::change`], with blobs that the events name.
+    pub async fn change_with_blobs<E: From<FoldError>, I: IntoIterator<Item = SystemEvent>>(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+        blobs: &[NewBlob],
+        mut decide: impl FnMut(&F) -> Result<I, E>,
+    ) -> Result<bool, E> {
+        let _turn = self.turn.lock().await;
+        let mut retries = AppendRetries::new(F::CONTENDED);
+        loop {
+            self.catch_up(store).await?;
+            let (head, events) = self.with(|fold| (fold.head(), decide(fold)));
+            let events: Vec<SystemEvent> = events?.into_iter().collect();
+            if events.is_empty() {
+                return Ok(false);
+            }
+            let append = system_append(F::TOPIC, Condition::Expected(head), &events, blobs, now);
+            if retries.append(store, append).await? {
+                self.catch_up(store).await?;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl<F: CachedFold + Clone> TailedFold<F> {
+    /// A copy of the fold as far as it was read.
+    pub fn clone_fold(&self) -> F {
+        self.with(F::clone)
+    }
+}
+
+/// Counts how often other appends came before one that was decided at an expected head.
+#[derive(Debug)]
+pub struct AppendRetries {
+    tries_left: u32,
+    contended: &'static str,
+}
+
+impl AppendRetries {
+    /// `contended` is the message of the error once too many came first.
+    pub const fn new(contended: &'static str) -> Self {
+        Self { tries_left: TRIES, contended }
+    }
+
+    /// As [`append_if_first`]. Where it answers `false`, read on and decide again.
+    pub async fn append(&mut self, store: &dyn Store, append: Append) -> Result<bool, FoldError> {
+        if append_if_first(store, append).await? {
+            return Ok(true);
+        }
+        self.tries_left -= 1;
+        if self.tries_left == 0 { Err(FoldError::Contended(self.contended)) } else { Ok(false) }
+    }
+}
+
+/// Appends at the expected head. `false` = another append came first, and nothing was written.
+pub async fn append_if_first(store: &dyn Store, append: Append) -> Result<bool, FoldError> {
+    match store.append(append).await {
+        Ok(_) => Ok(true),
+        Err(AppendError::WrongSeq { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An append to a system stream. Each blob that its events name comes with it or must be stored already.
+pub fn system_append(
+    topic: SystemTopic,
+    condition: Condition,
+    events: &[SystemEvent],
+    blobs: &[NewBlob],
+    now: Timestamp,
+) -> Append {
+    let mut named = Vec::new();
+    events.iter().for_each(|event| names::of_system(event, &mut named));
+    let mut names: Vec<BlobHash> = named.into_iter().map(|named| named.blob.hash).collect();
+    names.retain(|name| blobs.iter().all(|new| new.blob.hash != *name));
+    names.sort_unstable();
+    names.dedup();
+    Append {
+        stream: StreamId::System(topic),
+        condition,
+        events: events.iter().map(|event| event.encode(Turn(0))).collect(),
+        blobs: blobs.to_vec(),
+        names,
+        now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use docket_schema::{
+        content::BlobRef,
+        event::{EVENTS_PER_APPEND_MAX, NewEvent, Payload},
+        ids::RunId,
+        message::CallId,
+        system::{
+            LimitRemoved, LimitSet, Limits, Memories, MemoryCall, MemorySaved, MemoryScope, ProviderLimits,
+        },
+    };
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::store::{SqlStore, sqlite};
+
+    const LIMITS: StreamId = StreamId::System(SystemTopic::Limits);
+    const NOW: Timestamp = Timestamp(1);
+
+    async fn open() -> (Arc<SqlStore>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = sqlite::open(&folder.path().join("docket.db")).await.expect("opens");
+        (Arc::new(store), folder)
+    }
+
+    fn set(provider: &str) -> SystemEvent {
+        let limits = ProviderLimits { concurrent: Some(1), ..ProviderLimits::default() };
+        LimitSet { provider: provider.to_owned(), limits, by: "ann".to_owned() }.into()
+    }
+
+    fn providers(fold: &TailedFold<Limits>) -> Vec<String> {
+        fold.with(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
+    }
+
+    async fn seqs(store: &dyn Store) -> Vec<u64> {
+        let events = store.read(LIMITS, Seq(0), PAGE_EVENTS_MAX).await.expect("reads");
+        events.iter().map(|event| event.seq.0).collect()
+    }
+
+    /// Appends at the stream's head, as another coordinator would.
+    async fn append_elsewhere(store: &dyn Store, event: SystemEvent) {
+        let append = system_append(SystemTopic::Limits, Condition::AtHead, &[event], &[], NOW);
+        store.append(append).await.expect("appends");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn concurrent_changes_through_two_folds_all_apply_in_one_order() {
+        let (store, _folder) = open().await;
+        let folds = [(); 2].map(|()| Arc::new(TailedFold::<Limits>::default()));
+        let changes: Vec<_> = (0..60)
+            .map(|n| {
+                let (store, fold) = (Arc::clone(&store), Arc::clone(&folds[n % 2]));
+                tokio::spawn(async move {
+                    let event = set(&format!("p{n:02}"));
+                    loop {
+                        let decide = |_: &Limits| Ok::<_, FoldError>([event.clone()]);
+                        match fold.change(&*store, NOW, decide).await {
+                            Err(FoldError::Contended(_)) => {}
+                            other => return other,
+                        }
+                    }
+                })
+            })
+            .collect();
+        for change in changes {
+            assert!(change.await.expect("ends").expect("is appended"));
+        }
+        let all: Vec<String> = (0..60).map(|n| format!("p{n:02}")).collect();
+        for fold in &folds {
+            fold.catch_up(&*store).await.expect("reads");
+            assert_eq!((providers(fold), fold.progress().head), (all.clone(), Seq(60)));
+        }
+        assert_eq!(seqs(&*store).await, (1..=60).collect::<Vec<u64>>(), "each once");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn change_that_another_append_came_before_is_decided_again() {
+        let (store, _folder) = open().await;
+        let fold = TailedFold::<Limits>::default();
+        let mut seen = Vec::new();
+        let decide = |limits: &Limits| {
+            seen.push(limits.all().count());
+            if limits.get("openai").is_some() {
+                let removed = LimitRemoved { provider: "openai".to_owned(), by: "ann".to_owned() };
+                return Ok::<_, FoldError>([SystemEvent::from(removed)]);
+            }
+            let other = append_elsewhere(&*store, set("openai"));
+            tokio::task::block_in_place(|| Handle::current().block_on(other));
+            Ok([set("anthropic")])
+        };
+        let is_changed = fold.change(&*store, NOW, decide).await.expect("changes");
+        assert!(
+            is_changed && providers(&fold).is_empty(),
+            "by the second decision alone: {:?}",
+            providers(&fold)
+        );
+        assert_eq!((seen, seqs(&*store).await), (vec![0, 1], vec![1, 2]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn change_gives_up_after_a_bounded_number_of_tries() {
+        let (store, _folder) = open().await;
+        let fold = TailedFold::<Limits>::default();
+        let tries = AtomicUsize::new(0);
+        let decide = |_: &Limits| {
+            let nth = tries.fetch_add(1, Ordering::Relaxed);
+            let other = append_elsewhere(&*store, set(&format!("p{nth}")));
+            tokio::task::block_in_place(|| Handle::current().block_on(other));
+            Ok::<_, FoldError>([set("mine")])
+        };
+        let refused = fold.change(&*store, NOW, decide).await.expect_err("always too late");
+        assert!(matches!(refused, FoldError::Contended(_)), "{refused:?}");
+        assert_eq!(refused.to_string(), Limits::CONTENDED);
+        fold.catch_up(&*store).await.expect("reads");
+        assert_eq!(tries.into_inner(), TRIES as usize);
+        assert_eq!(fold.progress().head, Seq(u64::from(TRIES)), "nothing of it was appended");
+        assert!(!providers(&fold).contains(&"mine".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn fold_keeps_what_it_had_where_the_log_continues_with_an_event_it_refuses() {
+        let newer = |kind: &str| NewEvent {
+            kind: kind.to_owned(),
+            version: 1,
+            turn: Turn(0),
+            payload: Payload::parse("{}".to_owned()).expect("json"),
+        };
+        let removed = LimitRemoved { provider: "gone".to_owned(), by: "ann".to_owned() };
+        // Of a kind that this build does not know, and one that does not follow from the events before it.
+        for refused in [newer("LimitsAllDoubled"), SystemEvent::from(removed).encode(Turn(0))] {
+            let (store, _folder) = open().await;
+            let fold = TailedFold::<Limits>::default();
+            let mut reads = fold.subscribe();
+            append_elsewhere(&*store, set("openai")).await;
+            let mut append = system_append(SystemTopic::Limits, Condition::AtHead, &[], &[], NOW);
+            append.events = vec![refused];
+            store.append(append).await.expect("the store takes it");
+            for nth in 0..2 {
+                let error = fold.catch_up(&*store).await.expect_err("does not fold");
+                assert!(matches!(error, FoldError::Unreadable { .. }), "{error:?}");
+                assert_eq!(error.to_string(), Limits::UNREADABLE);
+                assert_eq!(fold.progress(), FoldProgress { head: Seq(1), is_stuck: true });
+                assert_eq!(reads.has_changed().expect("open"), nth == 0, "told once");
+                reads.mark_unchanged();
+            }
+            assert_eq!(providers(&fold), ["openai"]);
+            let decide = |_: &Limits| Ok::<_, FoldError>([set("anthropic")]);
+            fold.change(&*store, NOW, decide).await.expect_err("nothing is decided on half a log");
+            assert_eq!(seqs(&*store).await, [1, 2]);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_appended_where_nothing_is_decided() {
+        let (store, _folder) = open().await;
+        let fold = TailedFold::<Limits>::default();
+        let nothing = |_: &Limits| Ok::<_, FoldError>(None);
+        assert!(!fold.change(&*store, NOW, nothing).await.expect("decides"));
+        #[derive(Debug)]
+        enum Refused {
+            ByDecision,
+            ByFold,
+        }
+        impl From<FoldError> for Refused {
+            fn from(_: FoldError) -> Self {
+                Self::ByFold
+            }
+        }
+        let refuse = |_: &Limits| Err::<Option<SystemEvent>, _>(Refused::ByDecision);
+        assert!(matches!(fold.change(&*store, NOW, refuse).await, Err(Refused::ByDecision)));
+        assert!(store.head(LIMITS).await.expect("reads").is_none());
+        store.close().await;
+        assert!(matches!(fold.change(&*store, NOW, refuse).await, Err(Refused::ByFold)));
+    }
+
+    #[tokio::test]
+    async fn log_of_several_pages_is_read_to_its_end_and_told_to_who_waits() {
+        let (store, _folder) = open().await;
+        let fold = TailedFold::<Limits>::default();
+        let mut reads = fold.subscribe();
+        fold.catch_up(&*store).await.expect("reads");
+        assert!(!reads.has_changed().expect("open"), "there is nothing yet");
+        let last = u64::from(PAGE_EVENTS_MAX) + 1;
+        let events: Vec<SystemEvent> = (0..last).map(|n| set(&format!("p{}", n % 7))).collect();
+        for part in events.chunks(EVENTS_PER_APPEND_MAX) {
+            let append = system_append(SystemTopic::Limits, Condition::AtHead, part, &[], NOW);
+            store.append(append).await.expect("appends");
+        }
+        tokio::try_join!(fold.catch_up(&*store), fold.catch_up(&*store)).expect("reads, also at once");
+        assert_eq!(*reads.borrow_and_update(), FoldProgress { head: Seq(last), is_stuck: false });
+        assert_eq!(fold.clone_fold().head(), Seq(last));
+        fold.catch_up(&*store).await.expect("reads");
+        assert!(!reads.has_changed().expect("open"), "nothing is new");
+    }
+
+    #[tokio::test]
+    async fn blob_comes_with_the_event_that_names_it_or_must_be_there() {
+        let (store, _folder) = open().await;
+        let fold = TailedFold::<Memories>::default();
+        let saved = |text: &str, call: &str| {
+            SystemEvent::from(MemorySaved {
+                scope: MemoryScope::Repository("/shop".to_owned()),
+                key: "tests".to_owned(),
+                value: BlobRef::of(text.as_bytes()),
+                begins: text.to_owned(),
+                by: MemoryCall { run: RunId(uuid::Uuid::nil()), call: CallId(call.to_owned()) },
+            })
+        };
+        let decide = |_: &Memories| Ok::<_, FoldError>([saved("make test", "t1-0")]);
+        let refused = fold.change(&*store, NOW, decide).await.expect_err("it is not stored");
+        assert!(matches!(refused, FoldError::Append(AppendError::BlobMissing(_))), "{refused:?}");
+        let text = b"make test";
+        let blob = NewBlob { blob: BlobRef::of(text), bytes: text.to_vec().into() };
+        assert!(fold.change_with_blobs(&*store, NOW, &[blob], decide).await.expect("comes with it"));
+        let again = |_: &Memories| Ok::<_, FoldError>([saved("make test", "t2-0")]);
+        assert!(fold.change(&*store, NOW, again).await.expect("is there now"));
+    }
+}
