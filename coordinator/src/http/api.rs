@@ -82,7 +82,7 @@ pub struct Api {
     pub(crate) redactor: Redactor,
     /// How it archives.
     pub(crate) archive: ArchiveSettings,
-    /// Runs that somebody looked at.
+    /// The runs that were looked at last.
     pub(crate) histories: RunHistories,
     /// What shows files of runs, where this program brought it.
     pub(crate) past: Option<Arc<dyn Past>>,
