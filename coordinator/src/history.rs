@@ -175,7 +175,7 @@ impl RunHistories {
             return Ok(cached);
         }
         let (known, events) = self.news(&now).await?;
-        // Whoever else looks at the run meanwhile keeps it as it was.
+        // Others that look at the run meanwhile keep it as it was.
         let grown = tokio::task::spawn_blocking(move || Arc::unwrap_or_clone(known).grow(events));
         let grown = Arc::new(grown.await.map_err(|_| HistoryError::Ending)??);
         self.keep(Arc::clone(&grown));

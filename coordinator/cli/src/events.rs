@@ -9,7 +9,7 @@ use docket_schema::{
     ids::{StreamId, Timestamp},
     message::ToolUse,
     queue::{QueueEvent, QueueSet},
-    run::{Compacted, RunEnded, RunEvent, ToolStatus, calls_of},
+    run::{Compacted, RunEnded, RunEvent, ToolFinished, ToolStatus, calls_of},
     system::{AdminAct, Fired, SkippedWhy, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
@@ -209,20 +209,7 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ModelAnswered(e) => answered(e),
         RunEvent::ModelFailed(e) => format!("{}: {}", e.error, e.message),
         RunEvent::ToolRequested(e) => format!("{} {}", e.call, e.tool),
-        RunEvent::ToolFinished(e) => {
-            let mut text = format!(
-                "{} {} in {}: {}",
-                e.call,
-                CallOutcome::from_result(e).label(),
-                duration(e.duration_ms),
-                first_line(&e.content)
-            );
-            if !e.facts.put_back.is_empty() {
-                let paths: Vec<String> = e.facts.put_back.iter().map(ToString::to_string).collect();
-                text.push_str(&format!("; put back: {}", paths.join(", ")));
-            }
-            text
-        }
+        RunEvent::ToolFinished(e) => tool_finished(e),
         RunEvent::SnapshotTaken(e) => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
             format!("{} changed: {}", paths.len(), paths.join(", "))
@@ -257,6 +244,16 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::Concluded(e) => facts::words(e),
         RunEvent::RunEnded(e) => ended(e),
     }
+}
+
+fn tool_finished(event: &ToolFinished) -> String {
+    let (label, took) = (CallOutcome::from_result(event).label(), duration(event.duration_ms));
+    let mut text = format!("{} {label} in {took}: {}", event.call, first_line(&event.content));
+    if !event.facts.put_back.is_empty() {
+        let paths: Vec<String> = event.facts.put_back.iter().map(ToString::to_string).collect();
+        text.push_str(&format!("; put back: {}", paths.join(", ")));
+    }
+    text
 }
 
 /// How a run ended, and whether anything verified that.

@@ -8,7 +8,7 @@ use docket_schema::{
     history::CallOutcome,
     ids::{RunId, Seq, StreamId},
     message::CallId,
-    run::{RunEvent, calls_of},
+    run::{GateFinished, RunEnded, RunEvent, RunOutcome, calls_of},
 };
 use futures_util::StreamExt as _;
 
@@ -73,8 +73,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         if let Ok(RunEvent::RunEnded(end)) =
             RunEvent::decode(&event.kind, event.version, event.payload.as_str())
         {
-            exit =
-                if end.result == docket_schema::run::RunOutcome::Succeeded { Exit::Ok } else { Exit::Failed };
+            exit = if end.result == RunOutcome::Succeeded { Exit::Ok } else { Exit::Failed };
         }
     }
     Ok(exit)
@@ -150,7 +149,7 @@ impl Checks {
 /// What is shown of an event, and how; nothing for those that only repeat what others say. `checks` takes note of it.
 pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, String) {
     checks.add(event);
-    let (style, text) = match event {
+    match event {
         RunEvent::RunStarted(e) => (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models)),
         RunEvent::RunRecovered(_) => {
             (Some(Style::Warn), "another process goes on where the last one died".to_owned())
@@ -166,49 +165,17 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
             (None, format!("{}{calls}", text.unwrap_or_default()).trim().to_owned())
         }
         RunEvent::ModelFailed(e) => (Some(Style::Warn), format!("the model failed: {}", e.message)),
-        RunEvent::ToolFinished(e) => {
-            let outcome = CallOutcome::from_result(e);
-            if outcome.is_ok() {
-                (None, String::new())
-            } else {
-                let text = format!("   {}: {}", outcome.label(), events::first_line(&e.content));
-                (Some(Style::Warn), text)
+        RunEvent::ToolFinished(e) => match CallOutcome::from_result(e) {
+            outcome if outcome.is_ok() => (None, String::new()),
+            outcome => {
+                (Some(Style::Warn), format!("   {}: {}", outcome.label(), events::first_line(&e.content)))
             }
-        }
-        RunEvent::SnapshotTaken(e) => {
+        },
+        RunEvent::SnapshotTaken(e) if !e.changes.is_empty() => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
-            (
-                Some(Style::Dim),
-                if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) },
-            )
+            (Some(Style::Dim), format!("   changed {}", paths.join(", ")))
         }
-        RunEvent::GateFinished(e) if !e.step.is_check() && e.passed => {
-            (Some(Style::Dim), "   a failed check was mended without the model".to_owned())
-        }
-        RunEvent::GateFinished(e) if !e.step.is_check() => {
-            (Some(Style::Dim), "   nothing of a failed check could be mended without the model".to_owned())
-        }
-        RunEvent::GateFinished(e) if e.is_absent() => {
-            let why = events::first_line(&e.content);
-            (Some(Style::Warn), format!("   {} could not run: {why}", checks.named(&e.call)))
-        }
-        RunEvent::GateFinished(e) if e.passed && !e.facts.removed_tests.is_empty() => {
-            let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();
-            let (check, paths) = (checks.named(&e.call), paths.join(", "));
-            (Some(Style::Warn), format!("   {check} passed; the run removed the tests of {paths}"))
-        }
-        RunEvent::GateFinished(e) if e.passed => {
-            (Some(Style::Good), format!("   {} passed", checks.named(&e.call)))
-        }
-        RunEvent::GateFinished(e) => {
-            let check = checks.named(&e.call);
-            let text = match &e.facts.not_run {
-                Some(why) if why.partly => format!("   a part of {check} did not run: {}", why.reason),
-                Some(why) => format!("   {check} did not run: {}", why.reason),
-                None => format!("   {check} failed"),
-            };
-            (Some(Style::Warn), text)
-        }
+        RunEvent::GateFinished(e) => check_finished(e, &checks.named(&e.call)),
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),
         RunEvent::RunBlocked(e) => {
             (Some(Style::Warn), format!("blocked; it asks: {}", events::first_line(&e.question)))
@@ -219,15 +186,7 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
                 if words.is_empty() { "lets it go on".to_owned() } else { format!("answers: {words}") };
             (Some(Style::Bold), format!("{} {said}", e.by))
         }
-        RunEvent::RunEnded(e) => {
-            let good = e.result == docket_schema::run::RunOutcome::Succeeded;
-            let style = match (good, &e.unverified) {
-                (true, None) => Style::Good,
-                (true, Some(_)) => Style::Warn,
-                (false, _) => Style::Bad,
-            };
-            (Some(style), events::ended(e))
-        }
+        RunEvent::RunEnded(e) => (Some(end_style(e)), events::ended(e)),
         RunEvent::LimitReached(e) => {
             (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
         }
@@ -253,8 +212,42 @@ pub(crate) fn shown(event: &RunEvent, checks: &mut Checks) -> (Option<Style>, St
             (Some(Style::Dim), format!("   asks {}, attempt {}", e.model, e.attempt))
         }
         _ => (None, String::new()),
+    }
+}
+
+const fn end_style(end: &RunEnded) -> Style {
+    match (&end.result, &end.unverified) {
+        (RunOutcome::Succeeded, None) => Style::Good,
+        (RunOutcome::Succeeded, Some(_)) => Style::Warn,
+        (RunOutcome::Failed { .. } | RunOutcome::Cancelled | RunOutcome::Superseded, _) => Style::Bad,
+    }
+}
+
+/// What is shown of a final check, or of the fix of one.
+fn check_finished(e: &GateFinished, check: &str) -> (Option<Style>, String) {
+    let (style, text) = match (e.step.is_check(), e.passed) {
+        (false, true) => (Style::Dim, "a failed check was mended without the model".to_owned()),
+        (false, false) => {
+            (Style::Dim, "nothing of a failed check could be mended without the model".to_owned())
+        }
+        (true, _) if e.is_absent() => {
+            (Style::Warn, format!("{check} could not run: {}", events::first_line(&e.content)))
+        }
+        (true, true) if !e.facts.removed_tests.is_empty() => {
+            let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();
+            (Style::Warn, format!("{check} passed; the run removed the tests of {}", paths.join(", ")))
+        }
+        (true, true) => (Style::Good, format!("{check} passed")),
+        (true, false) => {
+            let text = match &e.facts.not_run {
+                Some(why) if why.partly => format!("a part of {check} did not run: {}", why.reason),
+                Some(why) => format!("{check} did not run: {}", why.reason),
+                None => format!("{check} failed"),
+            };
+            (Style::Warn, text)
+        }
     };
-    (style, text)
+    (Some(style), format!("   {text}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Looks back at runs for the coordinator in this process: what its routes of a run's past answer, but for the timeline.
 //!
 //! Reads contents through the coordinator's own API, as the commands do (`replay`, `cat`, `diff`, `export`); writes nothing
-//! but the cache of bases. Those of the last few runs that somebody looked at are kept.
+//! but the cache of bases. The bases of the runs that were looked at last are kept.
 
 mod answers;
 mod once;

@@ -42,7 +42,7 @@ impl From<PastError> for Refusal {
 /// Bytes of an export that are in memory for whoever reads it.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What a look back needs: the run, what shows its files, and room, which whoever goes away meanwhile gives free.
+/// What a look back needs: the run, the views of its files, and a permit, which a client that disconnects frees.
 type Asked<'a> = (Arc<CachedRun>, &'a dyn Past, SemaphorePermit<'a>);
 
 /// Room for one who looks back.

@@ -15,7 +15,7 @@ use crate::{
     run::{CorruptLog, RunEvent, RunState},
 };
 
-/// No such turn, or none that a run can be gone on from.
+/// No such turn, or none that a run can continue from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchTurn {
     /// Nothing was decided yet.
@@ -107,7 +107,7 @@ impl FoldedRun {
         place.map(|place| &turns[place]).map_err(|_| NoSuchTurn::NotThere { asked, last })
     }
 
-    /// The last event of turn `asked`, or of the last turn that ended: where another run may go on.
+    /// The last event of turn `asked`, or of the last turn that ended: where another run may continue.
     ///
     /// # Errors
     /// [`NoSuchTurn::NoneEnded`], [`NoSuchTurn::NotEnded`].
@@ -122,7 +122,7 @@ impl FoldedRun {
         ended().find(|(_, turn)| *turn == asked).ok_or(NoSuchTurn::NotEnded { asked, last })
     }
 
-    /// What the run was at the end of turn `asked`: at the event that another run may stand on.
+    /// What the run was at the end of turn `asked`: at the event that another run may continue from.
     ///
     /// # Errors
     /// [`NoSuchTurn::NoneEnded`], [`NoSuchTurn::NotEnded`].

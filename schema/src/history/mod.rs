@@ -1,7 +1,7 @@
 //! A run as people and programs read it: its turns with their calls, outcomes, changes and costs.
 //!
 //! The one read model of a run. [`RunHistory`] is folded event by event and keeps a summary of each turn; [`TurnDetail`]
-//! holds everything that the events of one turn say, and is read when somebody looks at it; [`FoldedRun`] adds the state
+//! holds everything that the events of one turn say, and is read when a view shows it; [`FoldedRun`] adds the state
 //! of the run and where its turns end. All of it works from any prefix of a log and grows with it. Pure.
 
 mod call;

@@ -117,7 +117,7 @@ fn a_run_that_grows_is_the_one_that_is_read_whole() {
         fresh.update(&whole);
         let fresh = fresh.since(&whole, 0).to_vec();
         assert_eq!(rows.since(&grown, 0), fresh);
-        // Whoever has the lines as of any earlier event has them all with those that changed since.
+        // The lines known as of any earlier event are complete with those that changed since.
         for (count, lines) in known.iter().enumerate() {
             let news = rows.since(&grown, count.saturating_sub(1));
             let mut lines = lines.clone();

@@ -108,10 +108,8 @@ impl TopicFold for Tokens {
 mod tests {
     use super::*;
     use crate::{
-        event::{Head, NewEvent},
         event::{Head, NewEvent, TypedEvent as _},
         ids::{BlobHash, Epoch, EventHash, Position, Turn},
-        ids::{Epoch, EventHash, Position, Turn},
         system::Role,
     };
 

@@ -12,7 +12,10 @@ use docket_schema::{
     history::Cost,
     ids::{RunId, StreamId},
     message::{Part, ToolSpec, ToolUse},
-    run::{GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, ToolFinished, edited_words},
+    run::{
+        GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, SnapshotTaken, ToolFinished,
+        edited_words,
+    },
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -231,25 +234,14 @@ impl<'a> Making<'a> {
                 step.extra.insert("messages_replaced".to_owned(), e.messages.into());
             }
             RunEvent::SetupFinished(e) => {
-                let content = self.texts.of(&e.content);
                 let extra = json!({ "exit": e.exit, "duration_ms": e.duration_ms });
-                let step = self.step(event, Source::System, format!("setup: {}", e.command));
-                let result = ObservationResult { source_call_id: None, content, extra };
-                step.observation = Some(Observation { results: vec![result] });
+                self.ran(event, format!("setup: {}", e.command), &e.content, extra);
             }
             RunEvent::BaseChecked(e) => {
                 let message = format!("before the work: check {} {}", e.gate.name, e.came_to());
                 self.step(event, Source::System, message);
             }
-            RunEvent::SnapshotTaken(e) => {
-                if let Some(person) = person {
-                    let step = self.step(event, Source::User, edited_words(&e));
-                    step.extra.insert("by".to_owned(), person.into());
-                }
-                if let Some(step) = self.steps.last_mut() {
-                    step.extra.insert("tree".to_owned(), e.tree.to_string().into());
-                }
-            }
+            RunEvent::SnapshotTaken(e) => self.changed(event, person, &e),
             RunEvent::RoleBegan(e) => {
                 let opening: Vec<String> = e.opening.iter().map(|text| self.texts.of(text)).collect();
                 let step = self.step(event, Source::User, opening.join("\n\n"));
@@ -328,11 +320,25 @@ impl<'a> Making<'a> {
             (false, true) => "that failed was mended without the model",
             (false, false) => "that failed could not be mended without the model",
         };
-        let content = self.texts.of(&gate.content);
         let extra = json!({ "gate": gate.call, "passed": gate.passed, "duration_ms": gate.duration_ms });
-        let step = self.step(event, Source::System, format!("a final check {became}"));
-        let result = ObservationResult { source_call_id: None, content, extra };
+        self.ran(event, format!("a final check {became}"), &gate.content, extra);
+    }
+
+    /// Something that the runtime ran, with its output.
+    fn ran(&mut self, event: &Envelope, message: String, content: &Content, extra: Value) {
+        let result = ObservationResult { source_call_id: None, content: self.texts.of(content), extra };
+        let step = self.step(event, Source::System, message);
         step.observation = Some(Observation { results: vec![result] });
+    }
+
+    fn changed(&mut self, event: &Envelope, person: Option<String>, taken: &SnapshotTaken) {
+        if let Some(person) = person {
+            let step = self.step(event, Source::User, edited_words(taken));
+            step.extra.insert("by".to_owned(), person.into());
+        }
+        if let Some(step) = self.steps.last_mut() {
+            step.extra.insert("tree".to_owned(), taken.tree.to_string().into());
+        }
     }
 
     /// Puts a result to the step that made its call; one without is a step of the system.
