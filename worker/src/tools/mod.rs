@@ -51,7 +51,7 @@ mod search_codebase;
 #[cfg(test)]
 mod search_tests;
 mod set;
-mod shell;
+pub(crate) mod shell;
 mod show_changes;
 mod show_file;
 mod signature;
