@@ -5,6 +5,7 @@
 //! and nowhere else.
 
 pub mod bootstrap;
+mod calls;
 pub mod client;
 pub mod clock;
 pub mod driver;

@@ -14,9 +14,9 @@ use super::{
     context::{ToolContext, ToolOutcome},
     encoding::{Encoding, Held, held},
     envelope::Proposal,
-    files::work_path,
     output::cut,
 };
+use crate::calls::work_path;
 use docket_edit::{Edit, Hint};
 
 pub(super) const NAME: &str = "edit_file";

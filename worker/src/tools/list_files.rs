@@ -11,10 +11,11 @@ use crate::policy::Asking;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{folder_path, os, size_text},
+    files::{os, size_text},
     output::printable,
     walk::{Hidden, PathGlob, VISITED_MAX, walk},
 };
+use crate::calls::folder_path;
 
 pub(super) const NAME: &str = "list_files";
 pub(super) const DESCRIPTION: &str = "Lists files with their sizes, and folders, below a folder of the workspace. What \

@@ -12,9 +12,10 @@ use serde::Deserialize;
 use super::{
     context::{ToolContext, ToolOutcome},
     encoding::{Held, held},
-    files::{FileError, load, work_path},
+    files::{FileError, load},
     near,
 };
+use crate::calls::work_path;
 
 /// The name.
 pub const NAME: &str = "show_file";

@@ -14,11 +14,12 @@ use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{open, work_path},
+    files::open,
     imports::{Uses, is_source, uses},
     runner::{CommandSpec, Ended},
     walk::{Hidden, walk},
 };
+use crate::calls::work_path;
 
 /// The name.
 pub const NAME: &str = "survey";

@@ -6,12 +6,13 @@
 use cap_std::fs::Dir;
 
 use super::{
-    files::{load, work_path},
+    files::load,
     output::printable,
     python_tests::{self, PythonTests},
     shell::quote,
     test_files::{has_file, is_node_test, is_python_test},
 };
+use crate::calls::work_path;
 
 /// Runners that are found by what lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use super::super::{
     context::{ToolContext, ToolOutcome},
     edit_file::{editable, with_diff, written},
     envelope::{Proposal, check_content},
-    files::{FILE_BYTES_MAX, work_path},
+    files::FILE_BYTES_MAX,
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "append_file";
 pub(in super::super) const DESCRIPTION: &str = "Adds text at the end of a file that was read before, on a line of its \
