@@ -20,8 +20,9 @@ use super::{
     contents::{Contents, ContentsError},
     merge::FOLDER_MODE,
     past::{changed_paths, tree_of},
-    restore::{RestoreError, RestoreTarget, restore},
+    restore::{RestoreTarget, restore},
     snapshot::{SnapshotDelta, Workspace},
+    snapshot_error::RestoreError,
 };
 
 /// Files above this size are not merged by lines, in bytes: what both changed there is a conflict.
