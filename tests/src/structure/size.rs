@@ -80,15 +80,13 @@ fn code_lines(text: &str) -> usize {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
-/// Whether a file holds tests alone. By its name: `x_tests.rs`, `tests.rs`, and what is below a folder of tests. A module whose name only begins or ends
-/// so, as `run_tests.rs` of a tool that runs tests, is named in `PRODUCT`.
+/// Whether a file holds tests alone. By its name: `x_tests.rs`, `tests.rs`, and what is below a folder of tests.
 #[must_use]
 pub fn is_test(name: &str) -> bool {
-    const PRODUCT: [&str; 2] = ["worker/src/tools/run_tests.rs", "worker/src/tools/python_tests.rs"];
     let ends_so = ["/tests.rs", "/test.rs", "/testing.rs", "_tests.rs", "_test.rs", "tests_support.rs"]
         .iter()
         .any(|end| name.ends_with(end));
-    name.starts_with("tests/") || name.contains("/tests/") || (ends_so && !PRODUCT.contains(&name))
+    name.starts_with("tests/") || name.contains("/tests/") || ends_so
 }
 
 #[derive(Default)]

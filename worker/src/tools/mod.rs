@@ -6,8 +6,8 @@
 //! the same to the byte on any machine.
 
 pub(crate) mod args;
+mod artifacts;
 mod base_view;
-mod cards;
 #[cfg(test)]
 mod config_tests;
 mod contents;
@@ -40,13 +40,12 @@ mod output;
 mod parser;
 mod paths;
 mod put_back;
-mod python_tests;
+mod python_runner;
 mod read_file;
 mod read_output;
 mod registry;
 mod run_command;
 mod run_memory;
-mod run_tests;
 mod runner;
 mod search_codebase;
 #[cfg(test)]
@@ -57,6 +56,7 @@ mod show_changes;
 mod show_file;
 mod signature;
 mod survey;
+mod test_command;
 mod test_files;
 mod test_output;
 mod test_runner;
@@ -73,11 +73,11 @@ pub use crate::calls::{
 pub(crate) use crate::calls::{
     RUN_COMMAND, acting, is_card, is_external, path_of as work_path_of, within, written_files,
 };
-pub use base_view::{BaseView, Was};
-pub use cards::{
+pub use artifacts::{
     COMPLETE_TASK, DIFF_CARD, Implemented, PLAN_CARD, REVIEW_REPORT, completion, implemented, plan_card,
     review_report,
 };
+pub use base_view::{BaseView, Was};
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
 pub(crate) use encoding::decoded;
 pub use gate::{Others, check_syntax, is_syntax_check, says_worse, syntax_check};
@@ -89,7 +89,6 @@ pub use read_file::NAME as READ_FILE;
 pub use registry::{execute, meant_name, specs, unknown};
 pub(crate) use run_command::protected;
 pub use run_memory::{Memory, NoMemory};
-pub(crate) use run_tests::NAME as RUN_TESTS;
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError, RunnerFault};
 pub use search_codebase::NO_HITS;
 pub use set::{card_specs, specs_of};
@@ -99,6 +98,7 @@ pub use show_changes::NAME as SHOW_CHANGES;
 pub use show_file::{NAME as SHOW_FILE, NOT_THERE};
 pub use signature::error_signature;
 pub use survey::NAME as SURVEY;
+pub(crate) use test_command::NAME as RUN_TESTS;
 pub(crate) use test_files::is_of_tests;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};

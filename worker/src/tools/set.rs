@@ -6,10 +6,10 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    cards,
+    artifacts,
     context::{ToolContext, ToolOutcome},
-    create_file, edit_file, git, list_files, memory, paths, read_file, read_output, run_command, run_tests,
-    search_codebase, show_changes, show_file, survey, venv,
+    create_file, edit_file, git, list_files, memory, paths, read_file, read_output, run_command,
+    search_codebase, show_changes, show_file, survey, test_command, venv,
 };
 use crate::calls::{self, CARDS, names_of, parse, schema_of};
 
@@ -57,7 +57,7 @@ static TOOLS: [Tool; 35] = [
     tool!(sync search_codebase),
     tool!(sync list_files),
     tool!(run_command),
-    tool!(run_tests),
+    tool!(test_command),
     tool!(paths::write_file),
     tool!(paths::append_file),
     tool!(paths::move_file),
@@ -83,10 +83,10 @@ static TOOLS: [Tool; 35] = [
     tool!(sync show_file),
     tool!(sync show_changes),
     tool!(survey),
-    tool!(sync cards::plan_card),
-    tool!(sync cards::diff_card),
-    tool!(sync cards::review_report),
-    tool!(sync cards::complete_task),
+    tool!(sync artifacts::plan_card),
+    tool!(sync artifacts::diff_card),
+    tool!(sync artifacts::review_report),
+    tool!(sync artifacts::complete_task),
 ];
 
 /// The tool of this name, in whatever set.
