@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     envelope::{Proposal, check_content},
     files::{FileError, load},
     guard::is_config,
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::work_path;
 

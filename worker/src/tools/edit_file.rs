@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     encoding::{Encoding, Held, held},
     envelope::Proposal,
     output::cut,
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::work_path;
 use docket_edit::{Edit, Hint};

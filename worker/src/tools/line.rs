@@ -3,10 +3,10 @@
 use docket_schema::content::WorkPath;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     output::cut,
     run_command::{as_text, ended},
     runner::CommandSpec,
+    tool_context::{ToolContext, ToolOutcome},
 };
 
 /// What a line leaves behind.

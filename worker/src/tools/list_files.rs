@@ -10,9 +10,9 @@ use serde::Deserialize;
 use crate::policy::Asking;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     files::{os, size_text},
     output::printable,
+    tool_context::{ToolContext, ToolOutcome},
     walk::{Hidden, PathGlob, VISITED_MAX, walk},
 };
 use crate::calls::folder_path;

@@ -10,11 +10,11 @@ use docket_schema::{
 };
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     files::{load, replace},
     guard::is_config,
     output::printable,
     runner::{CommandSpec, Ended, RunnerError},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::lint;
 

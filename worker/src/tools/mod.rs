@@ -11,7 +11,6 @@ mod base_view;
 #[cfg(test)]
 mod config_tests;
 mod contents;
-mod context;
 mod create_file;
 pub(crate) mod delegate;
 mod edit_file;
@@ -62,6 +61,7 @@ mod test_output;
 mod test_runner;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tool_context;
 mod venv;
 mod walk;
 pub(crate) mod whole;
@@ -78,7 +78,6 @@ pub use artifacts::{
     review_report,
 };
 pub use base_view::{BaseView, Was};
-pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
 pub(crate) use encoding::decoded;
 pub use gate::{Others, check_syntax, is_syntax_check, says_worse, syntax_check};
 pub use lint::{Before, Changing, Edited, Linted, lint, lint_before};
@@ -103,3 +102,4 @@ pub(crate) use test_files::is_of_tests;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};
 pub use test_runner::{detect_tests, tests_by_names};
+pub use tool_context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};

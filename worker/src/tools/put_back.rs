@@ -7,10 +7,10 @@
 use docket_schema::content::WorkPath;
 
 use super::{
-    context::ToolContext,
     files::{Loaded, load, replace},
     guard::{is_config, is_replaced_whole},
     shell::commands,
+    tool_context::ToolContext,
 };
 use crate::calls::work_path;
 

@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use super::{
     contents::contents,
-    context::{ToolContext, ToolOutcome},
     encoding::{Held, held, line_text, sniffed},
     files::{FILE_BYTES_MAX, load_opened, open, size_text},
     huge::{self, Found, SCANNED_BYTES_MAX, Wanted},
     near,
     output::{cut_line, visible},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::{call_of, work_path};
 

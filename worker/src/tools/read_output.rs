@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     output::{cut_line, visible},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::bare_call;
 

@@ -3,13 +3,13 @@
 use docket_schema::{content::WorkPath, redact::Redactor};
 
 use super::{
-    context::{TimeLimit, ToolContext, ToolOutcome, ToolSettings},
     files::{FileError, os},
     output::{cut, printable},
     put_back,
     runner::{CommandOutput, CommandSpec, Ended},
     shell::refusal,
     signature::{error_line, error_signature},
+    tool_context::{TimeLimit, ToolContext, ToolOutcome, ToolSettings},
 };
 use crate::calls::folder_path;
 

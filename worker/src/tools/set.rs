@@ -6,10 +6,10 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    artifacts,
-    context::{ToolContext, ToolOutcome},
-    create_file, edit_file, git, list_files, memory, paths, read_file, read_output, run_command,
-    search_codebase, show_changes, show_file, survey, test_command, venv,
+    artifacts, create_file, edit_file, git, list_files, memory, paths, read_file, read_output, run_command,
+    search_codebase, show_changes, show_file, survey, test_command,
+    tool_context::{ToolContext, ToolOutcome},
+    venv,
 };
 use crate::calls::{self, CARDS, names_of, parse, schema_of};
 
@@ -155,8 +155,8 @@ mod tests {
         use serde::Deserialize;
 
         use super::super::super::{
-            context::{ToolContext, ToolOutcome},
             files::load,
+            tool_context::{ToolContext, ToolOutcome},
         };
         use crate::calls::work_path;
 

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     encoding::{Held, held},
     files::{FileError, load},
     near,
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::work_path;
 

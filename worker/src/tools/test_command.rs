@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{TimeLimit, ToolContext, ToolOutcome},
     missing, not_run,
     output::{cut, printable},
     run_command::{as_text, ended},
@@ -14,6 +13,7 @@ use super::{
     test_files,
     test_output::parse_tests,
     test_runner::{NO_PATH, choose},
+    tool_context::{TimeLimit, ToolContext, ToolOutcome},
 };
 use crate::calls::{TEST_PATH, folder_path, work_path};
 

@@ -29,8 +29,8 @@ use super::{
     hidden_repository::HiddenRepositories,
     materialize::{MaterializeError, WorkspaceOptions, materialize},
     merge::{FOLDER_MODE, folder_entry},
+    open_workspace::Workspace,
     restore::{RestoreTarget, restore},
-    snapshot::Workspace,
     snapshot_error::RestoreError,
     walk::ALTERNATES,
 };

@@ -34,7 +34,7 @@ use super::{
     ignored::IgnoreRules,
     index::{Index, Slot, What},
     merge::{Area, FOLDER_MODE, Limits, folder_entry},
-    snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
+    open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
     snapshot_error::SnapshotError,
     walk::{ALTERNATES, listing_of},
 };

@@ -24,7 +24,7 @@ use super::{
     index::{Slot, What},
     materialize::{git_skeleton, write_alternates},
     merge::{Area, FOLDER_MODE, remember},
-    snapshot::{SnapshotDelta, Workspace, entries},
+    open_workspace::{SnapshotDelta, Workspace, entries},
     snapshot_error::{RestoreError, SnapshotError},
     walk::{DOT_GIT, Realm},
 };

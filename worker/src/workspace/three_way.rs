@@ -19,9 +19,9 @@ use super::{
     blobs::{BlobError, Blobs, PendingBlobs},
     contents::{Contents, ContentsError},
     merge::FOLDER_MODE,
+    open_workspace::{SnapshotDelta, Workspace},
     past::{changed_paths, tree_of},
     restore::{RestoreTarget, restore},
-    snapshot::{SnapshotDelta, Workspace},
     snapshot_error::RestoreError,
 };
 

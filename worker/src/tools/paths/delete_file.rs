@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         files::load,
         near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };

@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         files::os,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };

@@ -12,9 +12,9 @@ use serde_json::json;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         files::{load, os},
         gate, near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };

@@ -10,9 +10,9 @@ use nix::{
 use serde_json::Value;
 
 use super::super::{
-    context::ToolContext,
     files::{FileError, Parents, folder_of, is_protected, load, os, parent},
     guard::is_config,
+    tool_context::ToolContext,
 };
 use crate::calls::PathError;
 

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         encoding::{Held, held},
         files::{FILE_BYTES_MAX, load, os, size_text},
         guard::is_config,
         near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };

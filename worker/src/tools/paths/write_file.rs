@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::{
-    context::{ToolContext, ToolOutcome},
     edit_file::{editable, with_diff, written},
     envelope::{Proposal, check_content},
     files::{FileError, os},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::work_path;
 

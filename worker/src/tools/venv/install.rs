@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         files::load,
         line::{self, Leaves, Running},
+        tool_context::{ToolContext, ToolOutcome},
     },
     place::{FOLDER, WHOLE},
 };

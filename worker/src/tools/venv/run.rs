@@ -2,8 +2,8 @@
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         run_command,
+        tool_context::{ToolContext, ToolOutcome},
     },
     place::{entering, is_there},
 };
