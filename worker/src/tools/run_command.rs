@@ -13,7 +13,7 @@ use super::{
 };
 use crate::calls::folder_path;
 
-pub(super) use crate::calls::{CommandArgs as Args, RUN_COMMAND as NAME};
+pub(crate) use crate::calls::{CommandArgs as Args, RUN_COMMAND as NAME};
 
 pub(super) const DESCRIPTION: &str = "Runs a shell line in the workspace and answers with its exit status and output. \
     Long output is cut in the middle. No process outlives the call. Use read_file, edit_file and search_codebase \

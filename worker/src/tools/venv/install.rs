@@ -10,7 +10,7 @@ use super::{
 };
 use crate::calls::joined;
 
-pub(in super::super) use crate::calls::venv_install::{Args, DESCRIPTION, NAME};
+pub(crate) use crate::calls::venv_install::{Args, DESCRIPTION, NAME};
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     match shell(context, &args) {

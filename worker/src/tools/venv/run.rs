@@ -8,7 +8,7 @@ use super::{
     place::{entering, is_there},
 };
 
-pub(in super::super) use crate::calls::{CommandArgs as Args, VENV_RUN as NAME};
+pub(crate) use crate::calls::{CommandArgs as Args, VENV_RUN as NAME};
 
 pub(in super::super) const DESCRIPTION: &str = "Runs a shell line as run_command does, with the programs and packages \
     of the workspace's Python environment (venv_install) first.";
