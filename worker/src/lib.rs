@@ -4,6 +4,7 @@
 //! ones) and in the crate `docket-sandbox` (whatever a model asks for), and nowhere else.
 
 pub mod bootstrap;
+mod calls;
 pub mod client;
 pub mod clock;
 pub mod driver;

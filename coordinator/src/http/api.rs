@@ -91,17 +91,8 @@ pub(crate) struct Api {
     pub(super) pace: Pace,
     pub(super) limits: Limits,
     /// What was asked since the process began.
-<<<<<<< HEAD
     pub(super) meters: HttpMeters,
-    /// Runs that somebody looked at.
-=======
-    pub(crate) meters: HttpMeters,
-    /// Strikes secrets out of what people write.
-    pub(crate) redactor: Redactor,
-    /// How it archives.
-    pub(crate) archive: ArchiveSettings,
     /// The runs that were looked at last.
->>>>>>> history
     pub(crate) histories: RunHistories,
     /// What shows files of runs, where this program brought it.
     pub(super) past: Option<Arc<dyn Past>>,

@@ -81,15 +81,13 @@ fn code_lines(text: &str) -> usize {
 }
 
 /// Whether a file holds tests alone. By its name: `x_tests.rs`, `tests.rs`, and what is below a folder `tests` or `x_tests`.
-/// A module whose name only begins or ends so, as `run_tests.rs` of a tool that runs tests, is named in `PRODUCT`.
 #[must_use]
 pub fn is_test(name: &str) -> bool {
-    const PRODUCT: [&str; 2] = ["worker/src/tools/run_tests.rs", "worker/src/tools/python_tests.rs"];
     let ends_so = ["/tests.rs", "/test.rs", "/testing.rs", "_tests.rs", "_test.rs", "tests_support.rs"]
         .iter()
         .any(|end| name.ends_with(end));
     let is_below = name.starts_with("tests/") || name.contains("/tests/") || name.contains("_tests/");
-    is_below || (ends_so && !PRODUCT.contains(&name))
+    is_below || ends_so
 }
 
 #[derive(Default)]

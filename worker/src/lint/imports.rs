@@ -4,7 +4,7 @@ use docket_schema::content::WorkPath;
 
 use super::{
     finding::Finding,
-    mend::{Lines, parted},
+    lines::{Lines, parted},
     python::{self, Used},
 };
 use crate::syntax::Literals;

@@ -8,6 +8,7 @@ mod detect;
 mod finding;
 mod imports;
 mod line;
+mod lines;
 mod mend;
 mod python;
 mod statements;

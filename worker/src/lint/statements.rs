@@ -2,7 +2,7 @@
 
 use super::{
     finding::Finding,
-    mend::{Lines, parted},
+    lines::{Lines, parted},
 };
 
 fn is(finding: &Finding, codes: &[&str]) -> bool {

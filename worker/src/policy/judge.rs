@@ -3,15 +3,15 @@
 use docket_schema::{
     message::ToolUse,
     policy::{Policy, Rule, Ruling},
-    run::RunState,
 };
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
     pattern::{is_like, may_speak_of, speaks_of},
+    reach::Reach,
     unit::{Unit, units_by},
 };
-use crate::tools::{self, Label};
+use crate::calls::{Label, RUN_COMMAND};
 
 /// What policies say of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,26 +28,6 @@ pub struct Judgement {
 
 /// The rule of a policy without one that speaks.
 pub const DEFAULT: &str = "default";
-
-/// How far rules look into a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// At what stands in it, by name, and so it was in logs from before there was another.
-    Name,
-    /// Also at what it comes to. Where it acts on folders, all below it is meant: a rule that refuses or asks for a whole
-    /// folder speaks of what moves, deletes or puts back that folder, or one above it. Files that a tool's own command reads
-    /// are files that it names. And what a virtual environment runs is known to nobody.
-    Below,
-}
-
-impl Reach {
-    /// By the rules that a run goes by.
-    #[must_use]
-    pub fn of(run: &RunState) -> Self {
-        let is_newer = run.pins.as_ref().is_some_and(|pins| pins.settings.role_rules > 1);
-        if is_newer { Self::Below } else { Self::Name }
-    }
-}
 
 /// Holds `tool` against all of `policies`. Without any it is allowed.
 #[must_use]
@@ -166,7 +146,7 @@ pub(super) fn name_of(label: Label) -> String {
 fn told(unit: &Unit, tool: &ToolUse) -> String {
     let text = match (&unit.words, &unit.path) {
         (Some(words), _) => words.join(" "),
-        (None, Some(path)) if unit.tool.unwrap_or(&tool.name) == tools::RUN_COMMAND => {
+        (None, Some(path)) if unit.tool.unwrap_or(&tool.name) == RUN_COMMAND => {
             format!("writing to {path}")
         }
         (None, Some(path)) => format!("{} {path}", tool.name),

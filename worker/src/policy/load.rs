@@ -10,7 +10,7 @@ use super::{
     judge::{glob_of, name_of, speaks},
     unit::units,
 };
-use crate::tools::{self, Label};
+use crate::calls::{DELEGATE, Label, all_names, is_external};
 
 /// Reads a policy.
 ///
@@ -56,9 +56,9 @@ fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
         let must = "must not stand beside commands: a rule is about commands or about files";
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
-    let known: Vec<String> = tools::all_names().chain([tools::DELEGATE]).map(str::to_owned).collect();
+    let known: Vec<String> = all_names().chain([DELEGATE]).map(str::to_owned).collect();
     // What servers offer is known where a run begins.
-    let own: Vec<String> = rule.tools.iter().filter(|name| !tools::is_external(name)).cloned().collect();
+    let own: Vec<String> = rule.tools.iter().filter(|name| !is_external(name)).cloned().collect();
     one_of(&own, &known, &format!("{at}.tools"))?;
     let labels: Vec<String> = Label::ALL.into_iter().map(name_of).collect();
     one_of(&rule.labels, &labels, &format!("{at}.labels"))?;

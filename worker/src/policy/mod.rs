@@ -14,16 +14,18 @@ mod oracle_tests;
 mod pattern;
 #[cfg(test)]
 mod quoting_tests;
+mod reach;
 mod sight;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use glob::PathGlob;
-pub use judge::{DEFAULT, Judgement, Reach, judge};
+pub use judge::{DEFAULT, Judgement, judge};
 pub use load::{check, read};
 pub use network::{network, told};
 pub(crate) use pattern::is_like;
+pub use reach::Reach;
 pub use sight::{Asking, Looks, Sight};
 
 /// A policy in TOML, for tests.

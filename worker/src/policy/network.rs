@@ -5,8 +5,8 @@ use docket_schema::{
     policy::{AllowList, Network, Policy},
 };
 
-use super::{judge::Reach, pattern::speaks_of, unit::units_by};
-use crate::tools;
+use super::{pattern::speaks_of, reach::Reach, unit::units_by};
+use crate::calls::is_external;
 
 /// Says nothing to anybody, and stands before much that does.
 const HARMLESS: [&str; 3] = ["cd", "true", ":"];
@@ -19,7 +19,7 @@ const REACH_OUT: [&str; 3] = ["run_command", "venv_run", "venv_install"];
 /// says so: the one that says nothing of the network says no.
 #[must_use]
 pub fn network(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Option<AllowList> {
-    let may = REACH_OUT.contains(&tool.name.as_str()) || tools::is_external(&tool.name);
+    let may = REACH_OUT.contains(&tool.name.as_str()) || is_external(&tool.name);
     if !may || tool.malformed.is_some() {
         return None;
     }
@@ -57,7 +57,7 @@ fn gets(network: &Network, tool: &ToolUse, reach: Reach) -> bool {
     if network.commands.is_empty() || network.commands.iter().any(any) {
         return true;
     }
-    if tools::is_external(&tool.name) {
+    if is_external(&tool.name) {
         let name = std::slice::from_ref(&tool.name);
         return network.commands.iter().any(|pattern| speaks_of(pattern, name));
     }

@@ -6,7 +6,7 @@ use super::{
     oracle_tests::{Stage, is_allowed},
     parse,
 };
-use crate::tools;
+use crate::tools::shell::script;
 
 /// Parts of words, quoted in every way.
 const QUOTED: [&str; 22] = [
@@ -22,7 +22,7 @@ proptest! {
             static STAGE: Stage = Stage::new();
         }
         let line = format!("words {}", parts.concat());
-        let script = tools::script(&line);
+        let script = script(&line);
         let [command] = script.commands.as_slice() else { return Ok(()) };
         let is_known = script.is_whole && !command.is_dark && command.words_before_expansion().is_none();
         if is_known && command.words.first().is_some_and(|word| word == "words") {

@@ -11,7 +11,8 @@ use globset::GlobMatcher;
 use serde_json::json;
 
 use super::{
-    judge::{Reach, glob_of, is_meant, speaks},
+    judge::{DEFAULT, glob_of, is_meant, speaks},
+    reach::Reach,
     unit::{Unit, units},
 };
 
@@ -101,7 +102,7 @@ fn barring(policy: &Policy, heard: &[&Rule], unit: &Unit, tool: &str) -> Option<
     }
     // Where nothing spoke of the folder itself either, the default let it through, or a person did.
     let default = policy.default != Ruling::Allow && speaking().next().is_none() && !heard.is_empty();
-    default.then(|| super::DEFAULT.to_owned())
+    default.then(|| DEFAULT.to_owned())
 }
 
 /// What can be seen of one file after another: what does not depend on the file is settled once.

@@ -3,8 +3,11 @@
 use docket_schema::message::ToolUse;
 use serde_json::Value;
 
-use super::judge::Reach;
-use crate::tools::{self, Label, Simple};
+use super::reach::Reach;
+use crate::{
+    calls::{self, DELEGATE, Label, RUN_COMMAND, VENV_RUN},
+    tools::shell::{self, Simple},
+};
 
 /// A piece of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +45,7 @@ pub(super) fn units_by(tool: &ToolUse, reach: Reach) -> Vec<Unit> {
             units.iter_mut().for_each(|unit| unit.is_folders = false);
         }
         // Its programs are looked for in a folder that the run fills first: what is run is not what stands there.
-        Reach::Below if tool.name == tools::VENV_RUN => {
+        Reach::Below if tool.name == VENV_RUN => {
             units.iter_mut().for_each(|unit| unit.is_dark |= unit.words.is_some());
         }
         Reach::Below => {}
@@ -53,11 +56,11 @@ pub(super) fn units_by(tool: &ToolUse, reach: Reach) -> Vec<Unit> {
 /// The pieces of a call.
 pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
     let text = |field: &str| tool.args.get(field).and_then(Value::as_str);
-    if tool.name == "run_command" {
+    if tool.name == RUN_COMMAND {
         return of_line(text("command").unwrap_or_default(), text("cwd"));
     }
-    let labels = tools::labels(&tool.name, &tool.args);
-    let is_folders = tools::acts_on_folders(&tool.name);
+    let labels = calls::labels(&tool.name, &tool.args);
+    let is_folders = calls::acts_on_folders(&tool.name);
     let files = |named: Vec<String>| {
         let labels = &labels;
         let of = move |path: String| {
@@ -67,23 +70,23 @@ pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
         named.into_iter().map(of).collect::<Vec<_>>()
     };
     // A tool that is a shell line is what that line is, however it is called.
-    let mut out = match tools::shell_line(&tool.name, &tool.args) {
+    let mut out = match calls::shell_line(&tool.name, &tool.args) {
         Some(line) => {
             let mut out = of_line(&line.shell, line.cwd.as_deref());
             out.extend(files(line.paths));
             out.extend(files(line.reads).into_iter().map(|unit| Unit { is_read: true, ..unit }));
             out
         }
-        None => files(tools::named_files(&tool.name, &tool.args)),
+        None => files(calls::named_files(&tool.name, &tool.args)),
     };
     // The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's.
-    if tool.name == tools::DELEGATE {
+    if tool.name == DELEGATE {
         out.push(Unit { labels: labels.clone(), ..Unit::default() });
         for line in
-            text("tests").filter(|line| !line.trim().is_empty()).iter().flat_map(|line| tools::as_run(line))
+            text("tests").filter(|line| !line.trim().is_empty()).iter().flat_map(|line| calls::as_run(line))
         {
             let line = of_line(&line, None).into_iter();
-            out.extend(line.map(|unit| Unit { tool: Some(tools::RUN_COMMAND), ..unit }));
+            out.extend(line.map(|unit| Unit { tool: Some(RUN_COMMAND), ..unit }));
         }
     }
     if out.is_empty() {
@@ -94,16 +97,16 @@ pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
 
 /// The pieces of a shell line that is run in `cwd`.
 pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
-    let script = tools::script(line);
+    let script = shell::script(line);
     let mut out = Vec::new();
     for command in &script.commands {
-        let labels = tools::labels_of(command);
+        let labels = calls::labels_of(command);
         if !command.words.is_empty() {
             let bare = std::iter::once(command.program().to_owned()).chain(command.args().iter().cloned());
             let bare: Vec<String> = bare.collect();
-            let plain = tools::without_git_options(&bare).unwrap_or_default();
+            let plain = shell::without_git_options(&bare).unwrap_or_default();
             let before_expansion = match command.words_before_expansion() {
-                Some(before) => tools::without_git_options(&before).into_iter().chain([before]).collect(),
+                Some(before) => shell::without_git_options(&before).into_iter().chain([before]).collect(),
                 None => Vec::new(),
             };
             let words = Some(command.words.clone());
@@ -130,7 +133,7 @@ pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
 /// The program is put in by the shell, also behind what wraps it; or it does what is written elsewhere.
 fn is_dark(command: &Simple) -> bool {
     let put_in = |program: &str| program.contains(['$', '`']);
-    let aliased = command.program() == "git" && tools::sets_git_alias(command.args());
+    let aliased = command.program() == "git" && shell::sets_git_alias(command.args());
     command.is_dark
         || aliased
         || put_in(command.words.first().map_or("", String::as_str))
@@ -143,7 +146,7 @@ fn from_workspace(path: &str, cwd: Option<&str>) -> String {
         Some(cwd) if !path.starts_with(['/', '~', '$']) => format!("{cwd}/{path}"),
         Some(_) | None => path.to_owned(),
     };
-    let whole = tools::within(&whole);
+    let whole = calls::within(&whole);
     let mut parts: Vec<&str> = Vec::new();
     for part in whole.split('/').filter(|part| !part.is_empty() && *part != ".") {
         match (part, parts.last()) {

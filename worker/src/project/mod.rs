@@ -1,5 +1,5 @@
-//! A project's own settings: `docket.toml` in the root of its repository. Read once, when a run starts, and
-//! pinned in its log: what the file says later changes no run that began before. Pure.
+//! What configures a project. Its own settings are `docket.toml` in the root of its repository, read once, when a run
+//! starts, and pinned in its log: what the file says later changes no run that began before. Pure.
 
 mod settings;
 

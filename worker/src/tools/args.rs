@@ -11,7 +11,7 @@ use super::meant::meant;
 const MISTAKES_MAX: usize = 8;
 
 /// The JSON Schema of `T` without what models do not need.
-pub(super) fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
     tidy(&mut schema);
@@ -53,7 +53,7 @@ fn tidy(schema: &mut Value) {
 ///
 /// # Errors
 /// What is wrong with them, for the model.
-pub(super) fn parse<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
+pub(crate) fn parse<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
     let mut mistakes = Vec::new();
     let schema = schema_of::<T>();
     let args = &meant(&schema, tool, args);

@@ -5,11 +5,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     envelope::{Proposal, check_content},
-    files::{FileError, load, work_path},
+    files::{FileError, load},
     guard::is_config,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::work_path;
 
 pub(super) const NAME: &str = "create_file";
 pub(super) const DESCRIPTION: &str = "Makes a new file with the given content, and the folders above it. Fails where \

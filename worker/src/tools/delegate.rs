@@ -9,10 +9,8 @@ use docket_schema::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{
-    args::{parse, schema_of},
-    files::work_path,
-};
+use super::args::{parse, schema_of};
+use crate::calls::work_path;
 
 /// The tool's name.
 pub const DELEGATE: &str = "delegate";

@@ -11,12 +11,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     encoding::{Encoding, Held, held},
     envelope::Proposal,
-    files::work_path,
     output::cut,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::work_path;
 use docket_edit::{Edit, Hint};
 
 pub(super) const NAME: &str = "edit_file";

@@ -6,11 +6,11 @@
 use docket_schema::{content::WorkPath, redact};
 
 use super::{
-    context::ToolContext,
     files::{FileError, Loaded, create, load, replace},
     gate,
     guard::{is_config, is_replaced_whole},
     near,
+    tool_context::ToolContext,
 };
 use docket_edit::framed;
 

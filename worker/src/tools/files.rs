@@ -3,6 +3,7 @@
 
 use std::io::{self, Read as _, Write as _};
 
+use crate::calls::PathError;
 use cap_std::fs::{
     Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
     Permissions, PermissionsExt as _,
@@ -30,8 +31,8 @@ const TEMPORARY: &str = ".docket-write-";
 /// Why a file cannot be read or written, for the model.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
-    #[error("`{0}` is not a path in the workspace: give a relative path without `..`, such as src/main.rs")]
-    Path(String),
+    #[error(transparent)]
+    Path(#[from] PathError),
     #[error("`{0}` does not exist: list_files shows what does")]
     Missing(WorkPath),
     #[error("`{0}` is a symbolic link to `{1}`, which {2}")]
@@ -88,39 +89,6 @@ impl FileError {
                 Some(_) | None => Self::Io { path, source },
             },
         }
-    }
-}
-
-/// A path as models write it; none where it is none of the workspace's.
-pub(crate) fn path_of(text: &str) -> Option<WorkPath> {
-    work_path(text).ok()
-}
-
-/// A path as models write it: `./a//b/` is `a/b`.
-pub(super) fn work_path(text: &str) -> Result<WorkPath, FileError> {
-    let refuse = || FileError::Path(text.chars().take(200).collect());
-    let text = within(text);
-    if text.starts_with('/') {
-        return Err(refuse());
-    }
-    let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-    WorkPath::new(parts.join("/")).ok_or_else(refuse)
-}
-
-/// A path as commands see it, from the workspace on.
-pub(crate) fn within(text: &str) -> &str {
-    match text.strip_prefix(WORKSPACE_INSIDE) {
-        Some("") => ".",
-        Some(rest) => rest.strip_prefix('/').unwrap_or(text),
-        None => text,
-    }
-}
-
-/// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
-pub(super) fn folder_path(text: Option<&str>) -> Result<Option<WorkPath>, FileError> {
-    match text.map(str::trim).map(within) {
-        None | Some("" | "." | "./") => Ok(None),
-        Some(text) => work_path(text).map(Some),
     }
 }
 
@@ -368,7 +336,7 @@ pub(super) fn folder_of(
         };
         dir = Dir::from_std_file(opened.into_std());
     }
-    Err(FileError::Path(path.to_string()))
+    Err(PathError(path.to_string()).into())
 }
 
 fn write_temporary(dir: &Dir, path: &WorkPath, bytes: &[u8], mode: u32) -> Result<String, FileError> {
@@ -428,15 +396,7 @@ mod tests {
     use super::{super::testing::Workspace, *};
 
     fn path(text: &str) -> WorkPath {
-        work_path(text).expect("legal")
-    }
-
-    #[test]
-    fn paths_are_tidied_or_refused() {
-        assert_eq!(path("./a//b/"), path("a/b"));
-        for bad in ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."] {
-            assert!(work_path(bad).is_err(), "{bad:?}");
-        }
+        WorkPath::new(text).expect("legal")
     }
 
     #[test]

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use docket_schema::{content::WorkPath, run::GateSpec};
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     files::load,
     parser::{Opinion, Source, asked},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::syntax::{Verdict, compare};
 

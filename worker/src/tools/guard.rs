@@ -77,7 +77,7 @@ const STEMS: [&str; 15] = [
 ];
 
 /// Whether `path` names a configuration file.
-pub(super) fn is_config(path: &WorkPath) -> bool {
+pub(crate) fn is_config(path: &WorkPath) -> bool {
     let Some(name) = path.parts().last().and_then(|name| std::str::from_utf8(name).ok()) else {
         return false;
     };
@@ -92,7 +92,7 @@ const LINES_MIN: usize = 6;
 const WORDS_MIN: usize = 6;
 
 /// Whether an edit leaves so little of what was there that it is a replacement.
-pub(super) fn is_replaced_whole(before: &[u8], after: &[u8]) -> bool {
+pub(crate) fn is_replaced_whole(before: &[u8], after: &[u8]) -> bool {
     let lines = |bytes: &'_ [u8]| -> Vec<Vec<u8>> {
         let solid = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         solid.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()

@@ -6,13 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    files::work_path,
     guard::is_config,
-    run_command,
-    set::{Acts, Where, find, has, is_external},
     shell::{Simple, commands},
-    venv,
 };
+use crate::calls::{Acts, RUN_COMMAND, VENV_RUN, Where, acts_of, has, is_external, work_path};
 
 /// What a call does, as far as its arguments tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -76,7 +73,7 @@ pub fn labels(name: &str, args: &Value) -> Vec<Label> {
         let is = |field: &&str| work_path(text(field)).is_ok_and(|path| is_config(&path));
         fields.iter().any(is).then_some(Label::Config)
     };
-    let mut out = match find(name).map(|tool| &tool.acts) {
+    let mut out = match acts_of(name) {
         Some(Acts::Reads | Acts::Recalls(Where::Log)) => vec![Label::Reads],
         Some(Acts::Recalls(Where::Memory)) => vec![Label::Reads, Label::Memory],
         Some(Acts::Writes(fields)) => std::iter::once(Label::Writes).chain(config(fields)).collect(),
@@ -118,7 +115,7 @@ pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
 /// network, or no sandbox, treats every command as [`RecoveryClass::External`].
 #[must_use]
 pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
-    match find(name).map(|tool| &tool.acts) {
+    match acts_of(name) {
         Some(Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests) => RecoveryClass::Workspace,
         Some(Acts::Line { .. }) if RUNS_ANYTHING.contains(&name) && needs_network(name, args) => {
             RecoveryClass::External
@@ -133,7 +130,7 @@ pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
 }
 
 /// The tools whose line is the model's own.
-const RUNS_ANYTHING: [&str; 2] = [run_command::NAME, venv::run::NAME];
+const RUNS_ANYTHING: [&str; 2] = [RUN_COMMAND, VENV_RUN];
 
 /// The same in a run that has this set: see [`labels_in`].
 #[must_use]

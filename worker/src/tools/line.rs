@@ -1,28 +1,13 @@
-//! Tools that are a shell line: what they run, told in the words that policy and labels read, and run in the sandbox
-//! like any other command.
+//! Runs the tools that are a shell line, in the sandbox like any other command.
 
 use docket_schema::content::WorkPath;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     output::cut,
     run_command::{as_text, ended},
     runner::CommandSpec,
-    shell::quote,
+    tool_context::{ToolContext, ToolOutcome},
 };
-
-/// What a call runs, as policies and people read it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Line {
-    /// The shell line, without what docket puts around it.
-    pub(crate) shell: String,
-    /// Where, in the workspace.
-    pub(crate) cwd: Option<String>,
-    /// Files that it may write, where the line alone does not tell.
-    pub(crate) paths: Vec<String>,
-    /// Files that it names and only reads.
-    pub(crate) reads: Vec<String>,
-}
 
 /// What a line leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +16,6 @@ pub(super) enum Leaves {
     Nothing,
     /// Perhaps anything.
     Changes,
-}
-
-/// Words as one line.
-pub(super) fn joined<T: AsRef<str>>(words: &[T]) -> String {
-    words.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// How a line is run.

@@ -18,12 +18,12 @@ use docket_schema::{
 };
 
 use super::{
-    context::ToolContext,
     files::{load, os},
     output::{cut, printable},
     run_command::as_text,
     runner::{CommandOutput, CommandSpec, Ended, RunnerError},
     shell::as_check,
+    tool_context::ToolContext,
 };
 use crate::lint::{Finding, findings, is_for, is_of_project, line};
 

@@ -10,11 +10,12 @@ use serde::Deserialize;
 use crate::policy::Asking;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
-    files::{folder_path, os, size_text},
+    files::{os, size_text},
     output::printable,
+    tool_context::{ToolContext, ToolOutcome},
     walk::{Hidden, PathGlob, VISITED_MAX, walk},
 };
+use crate::calls::folder_path;
 
 pub(super) const NAME: &str = "list_files";
 pub(super) const DESCRIPTION: &str = "Lists files with their sizes, and folders, below a folder of the workspace. What \

@@ -9,7 +9,7 @@ const MILLISECONDS_FROM: u64 = 1000;
 const SECONDS_MAX: u64 = 300;
 
 /// The arguments as the tool's schema wants them, where that is beyond doubt; else as they are.
-pub(super) fn meant(schema: &Value, tool: &str, args: &Value) -> Value {
+pub(crate) fn meant(schema: &Value, tool: &str, args: &Value) -> Value {
     let Value::Object(map) = args else { return args.clone() };
     let mut map = map.clone();
     match tool {

@@ -10,11 +10,11 @@ use docket_schema::{
 };
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     files::{load, replace},
     guard::is_config,
     output::printable,
     runner::{CommandSpec, Ended, RunnerError},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::lint;
 
@@ -181,7 +181,7 @@ mod tests {
             timeout_ms: 60_000,
             listed: true,
         };
-        let said = w.with(|context| Box::pin(super::super::lint(context, &edited, BTreeMap::new())));
+        let said = w.with(|context| Box::pin(crate::tools::lint::lint(context, &edited, BTreeMap::new())));
         assert!(said.text.contains("rustfmt finds:\nDiff in src/lib.rs:1:"), "{}", said.text);
         assert!(said.text.contains("src/lib.rs:1:") && said.text.contains("HashMap"), "{}", said.text);
         for linter in &rust {
@@ -192,7 +192,7 @@ mod tests {
         let after =
             "use std::collections::HashMap;\n\npub fn f() -> HashMap<u8, u8> {\n    HashMap::new()\n}\n";
         assert_eq!((w.read(files[1]).as_str(), w.read(files[2]).as_str()), (after, "fn good() {}\n"));
-        let said = w.with(|context| Box::pin(super::super::lint(context, &edited, BTreeMap::new())));
+        let said = w.with(|context| Box::pin(crate::tools::lint::lint(context, &edited, BTreeMap::new())));
         assert_eq!(said.text, "", "nothing is left");
     }
 

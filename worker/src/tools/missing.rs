@@ -8,10 +8,11 @@ use docket_schema::{
 };
 
 use super::{
-    files::{load, work_path},
+    files::load,
     runner::Ended,
     shell::{Simple, commands},
 };
+use crate::calls::work_path;
 
 /// Exit status of a shell that does not find a program.
 const NOT_FOUND: i32 = 127;

@@ -7,9 +7,9 @@
 use docket_schema::content::WorkPath;
 
 use super::{
-    context::ToolContext,
     runner::{CommandSpec, Ended},
     shell::quote,
+    tool_context::ToolContext,
 };
 
 /// What own parsers say.

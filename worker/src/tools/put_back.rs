@@ -7,11 +7,12 @@
 use docket_schema::content::WorkPath;
 
 use super::{
-    context::ToolContext,
-    files::{Loaded, load, replace, work_path},
+    files::{Loaded, load, replace},
     guard::{is_config, is_replaced_whole},
     shell::commands,
+    tool_context::ToolContext,
 };
+use crate::calls::work_path;
 
 /// Files of one command that are looked at.
 const FILES_MAX: usize = 8;

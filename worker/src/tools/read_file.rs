@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 use super::{
     contents::contents,
-    context::{ToolContext, ToolOutcome},
     encoding::{Held, held, line_text, sniffed},
-    files::{FILE_BYTES_MAX, load_opened, open, size_text, work_path},
+    files::{FILE_BYTES_MAX, load_opened, open, size_text},
     huge::{self, Found, SCANNED_BYTES_MAX, Wanted},
     near,
     output::{cut_line, visible},
-    whole::call_of,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::{call_of, work_path};
 
 /// The name.
 pub const NAME: &str = "read_file";

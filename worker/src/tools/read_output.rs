@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     output::{cut_line, visible},
-    whole::bare_call,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::bare_call;
 
 pub(super) const NAME: &str = "read_output";
 pub(super) const DESCRIPTION: &str = "Reads the whole output of an earlier call of this run, which its result showed \

@@ -4,11 +4,10 @@ use docket_schema::{message::ToolSpec, tool::ToolSet};
 use serde_json::Value;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
-    set::{all_names, find, specs_of},
+    set::{find, specs_of},
+    tool_context::{ToolContext, ToolOutcome},
 };
-
-pub use super::labels::recovery_class;
+use crate::calls::{DELEGATE, all_names};
 
 /// The tools of a run that asks for no other set.
 #[must_use]
@@ -20,7 +19,7 @@ pub fn specs() -> Vec<ToolSpec> {
 /// a mark of their template behind it (`edit_file<|channel|>json`). A name that means none stays as it is.
 #[must_use]
 pub fn meant_name(name: &str) -> &str {
-    let known = |name: &str| find(name).is_some() || name == super::DELEGATE;
+    let known = |name: &str| find(name).is_some() || name == DELEGATE;
     let unmarked = name.split("<|").next().unwrap_or(name).trim();
     let bare = unmarked.rsplit(['.', ':', '/']).next().unwrap_or(unmarked);
     if !known(name) && known(bare) { bare } else { name }

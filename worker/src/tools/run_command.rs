@@ -1,50 +1,26 @@
 //! `run_command`: any shell line, in the sandbox that the runner is.
 
 use docket_schema::{content::WorkPath, redact::Redactor};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 use super::{
-    context::{TimeLimit, ToolContext, ToolOutcome, ToolSettings},
-    files::{FileError, folder_path, os},
+    files::{FileError, os},
     output::{cut, printable},
     put_back,
     runner::{CommandOutput, CommandSpec, Ended},
     shell::refusal,
     signature::{error_line, error_signature},
+    tool_context::{TimeLimit, ToolContext, ToolOutcome, ToolSettings},
 };
+use crate::calls::folder_path;
 
-pub(crate) const NAME: &str = "run_command";
+pub(crate) use crate::calls::{CommandArgs as Args, RUN_COMMAND as NAME};
+
 pub(super) const DESCRIPTION: &str = "Runs a shell line in the workspace and answers with its exit status and output. \
     Long output is cut in the middle. No process outlives the call. Use read_file, edit_file and search_codebase \
     rather than cat, sed and grep.";
 
 /// Characters of a command line: longer ones are scripts and belong in a file.
 const COMMAND_CHARS_MAX: usize = 32 * 1024;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Args {
-    /// The shell line.
-    command: String,
-    /// Folder to run it in, relative to the workspace; the workspace itself where it is left out.
-    #[serde(default)]
-    cwd: Option<String>,
-    /// Seconds after which it is ended, 60 where it is left out, at most 300.
-    #[serde(default)]
-    #[schemars(range(min = 1, max = 300))]
-    timeout_s: Option<u64>,
-}
-
-impl Args {
-    pub(super) fn command(&self) -> &str {
-        &self.command
-    }
-
-    pub(super) fn cwd(&self) -> Option<&str> {
-        self.cwd.as_deref()
-    }
-}
 
 pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     run_as(context, args, NAME, |_| String::new()).await

@@ -22,11 +22,11 @@ use serde::Deserialize;
 use crate::policy::{Asking, Looks};
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     encoding::line_text,
     files::{open, os, size_text},
     output::{cut_around, printable, visible},
     read_file::NAME as READ_FILE,
+    tool_context::{ToolContext, ToolOutcome},
     walk::{PathGlob, walk_files},
 };
 

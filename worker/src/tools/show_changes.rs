@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::{
     base_view::Was,
-    context::{ToolContext, ToolOutcome},
     encoding::{Held, held},
     files::{FileError, load},
+    tool_context::{ToolContext, ToolOutcome},
 };
 use docket_edit::unified_diff;
 

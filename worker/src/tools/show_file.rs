@@ -10,11 +10,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
     encoding::{Held, held},
-    files::{FileError, load, work_path},
+    files::{FileError, load},
     near,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::work_path;
 
 /// The name.
 pub const NAME: &str = "show_file";

@@ -13,12 +13,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
-    files::{open, work_path},
+    files::open,
     imports::{Uses, is_source, uses},
     runner::{CommandSpec, Ended},
+    tool_context::{ToolContext, ToolOutcome},
     walk::{Hidden, walk},
 };
+use crate::calls::work_path;
 
 /// The name.
 pub const NAME: &str = "survey";

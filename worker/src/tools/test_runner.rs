@@ -6,12 +6,13 @@
 use cap_std::fs::Dir;
 
 use super::{
-    files::{load, work_path},
+    files::load,
     output::printable,
-    python_tests::{self, PythonTests},
+    python_runner::{self, PythonTests},
     shell::quote,
     test_files::{has_file, is_node_test, is_python_test},
 };
+use crate::calls::work_path;
 
 /// Runners that are found by what lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +204,7 @@ pub fn tests_by_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone, rules: 
         Found::Npm(Script::Other)
     } else if has(&|path| is_python_test(&base(path))) {
         if rules == 0 {
-            return Some(python_tests::first_line());
+            return Some(python_runner::first_line());
         }
         Found::Python
     } else {
@@ -288,7 +289,7 @@ fn of_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<Found> {
     };
     let of_cargo =
         || cargo(near).map(|found| cargo(root).filter(|of| *of == Found::Nextest).unwrap_or(found));
-    let of_python = || python_tests::is_own_project(root, near).then_some(Found::Python);
+    let of_python = || python_runner::is_own_project(root, near).then_some(Found::Python);
     match tongue {
         Some("py") => of_python(),
         Some("rs") => of_cargo(),

@@ -29,19 +29,19 @@ pub(crate) fn has(name: &str) -> bool {
     there
 }
 
-pub(super) struct Workspace {
+pub(crate) struct Workspace {
     temp: tempfile::TempDir,
     runner: ShellRunner,
-    pub(super) dir: Dir,
-    pub(super) read_set: ReadSet,
-    pub(super) settings: ToolSettings,
-    pub(super) tests: Option<TestRunnerConfig>,
-    pub(super) outputs: WholeOutputs,
-    pub(super) base: BaseView,
+    pub(crate) dir: Dir,
+    pub(crate) read_set: ReadSet,
+    pub(crate) settings: ToolSettings,
+    pub(crate) tests: Option<TestRunnerConfig>,
+    pub(crate) outputs: WholeOutputs,
+    pub(crate) base: BaseView,
 }
 
 impl Workspace {
-    pub(super) fn new(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let temp = tempfile::tempdir().expect("temporary folder");
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
         let runner = ShellRunner { root: temp.path().to_owned(), breaks: Breaks::Never };
@@ -55,44 +55,44 @@ impl Workspace {
     }
 
     /// From now on a command's end is not learned: it ran, and its sandbox is lost.
-    pub(super) fn breaks(&mut self) {
+    pub(crate) fn breaks(&mut self) {
         self.runner.breaks = Breaks::Host;
     }
 
     /// From now on a command runs to its end, and the workspace cannot be put in order after it.
-    pub(super) fn cannot_be_restored(&mut self) {
+    pub(crate) fn cannot_be_restored(&mut self) {
         self.runner.breaks = Breaks::Workspace;
     }
 
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.temp.path().join(path)
     }
 
-    pub(super) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().expect("has a parent")).expect("makes folders");
         std::fs::write(path, bytes).expect("writes");
     }
 
-    pub(super) fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.path(path)).expect("reads")
     }
 
-    pub(super) fn link(&self, name: &str, target: impl AsRef<Path>) {
+    pub(crate) fn link(&self, name: &str, target: impl AsRef<Path>) {
         std::os::unix::fs::symlink(target, self.path(name)).expect("links");
     }
 
-    pub(super) fn mode(&self, path: &str) -> u32 {
+    pub(crate) fn mode(&self, path: &str) -> u32 {
         std::fs::metadata(self.path(path)).expect("is there").permissions().mode() & 0o7777
     }
 
-    pub(super) fn chmod(&self, path: &str, mode: u32) {
+    pub(crate) fn chmod(&self, path: &str, mode: u32) {
         std::fs::set_permissions(self.path(path), std::fs::Permissions::from_mode(mode))
             .expect("changes mode");
     }
 
     /// All files, sorted.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         fn walk(base: &Path, at: &Path, out: &mut Vec<String>) {
             for entry in std::fs::read_dir(at).expect("lists") {
                 let path = entry.expect("entry").path();
@@ -110,7 +110,7 @@ impl Workspace {
     }
 
     /// Does something in it as a tool would.
-    pub(super) fn with<'a, T>(&'a self, act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>) -> T {
+    pub(crate) fn with<'a, T>(&'a self, act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>) -> T {
         let context = ToolContext {
             root: &self.dir,
             runner: &self.runner,
@@ -127,7 +127,7 @@ impl Workspace {
     }
 
     /// Runs a tool and takes what it read into the read set, as the driver does.
-    pub(super) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
+    pub(crate) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
         let outcome = self.with(|context| Box::pin(execute(context, name, &args)));
         for seen in &outcome.facts.read {
             self.read_set.insert(seen.path.clone(), seen.hash);

@@ -201,7 +201,7 @@ pub(super) struct PathGlob {
 
 impl PathGlob {
     pub(super) fn new(field: &str, text: &str) -> Result<Self, String> {
-        let text = super::files::within(text);
+        let text = crate::calls::within(text);
         let text = text.strip_prefix("./").unwrap_or(text);
         let compiled = |text: &str| {
             let glob: Result<Glob, _> = globset::GlobBuilder::new(text).literal_separator(true).build();

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use docket_schema::message::{CallId, ToolUse};
 
-use super::{read_file, read_output};
-
 /// What a path begins with that means the whole output of a call.
 const PREFIX: &str = "output:";
 
@@ -16,22 +14,22 @@ const PREFIX: &str = "output:";
 pub type WholeOutputs = BTreeMap<CallId, Result<Bytes, String>>;
 
 /// The call whose whole output a path means.
-pub(super) fn call_of(path: &str) -> Option<CallId> {
+pub(crate) fn call_of(path: &str) -> Option<CallId> {
     path.trim().strip_prefix(PREFIX).map(|call| CallId(call.trim().to_owned()))
 }
 
 /// The call that a reference means, with or without what a path to its output begins with.
-pub(super) fn bare_call(reference: &str) -> CallId {
+pub(crate) fn bare_call(reference: &str) -> CallId {
     call_of(reference).unwrap_or_else(|| CallId(reference.trim().to_owned()))
 }
 
 /// The call whose whole output `tool` wants to read.
 #[must_use]
 pub fn whole_output_wanted(tool: &ToolUse) -> Option<CallId> {
-    if tool.name == read_output::NAME {
+    if tool.name == "read_output" {
         return tool.args.get("call").and_then(|call| call.as_str()).map(bare_call);
     }
-    let path = tool.args.get("path").filter(|_| tool.name == read_file::NAME)?;
+    let path = tool.args.get("path").filter(|_| tool.name == "read_file")?;
     call_of(path.as_str()?)
 }
 

@@ -20,9 +20,10 @@ use docket_schema::{
 use fastcdc::v2020::StreamCDC;
 
 use super::{
-    blobs::{BlobError, BlobSink},
-    dot_git::is_dot_git,
+    blobs::BlobSink,
+    commit_listing::{Listed, MODE_EXECUTABLE, MODE_GITLINK, MODE_LINK, MODE_TREE, list, safe_path},
     git::{GitCallError, GitDir, line},
+    pin_error::PinError,
     source::{DirtyTree, LocalRepo, Resolved, Source, Untracked, dirty_error},
     submodules::FoundSubmodules,
 };
@@ -76,111 +77,6 @@ pub struct Pinned {
     /// What to tell the submitter.
     pub notes: Vec<PinNote>,
 }
-
-/// Why nothing was pinned.
-#[derive(Debug, thiserror::Error)]
-pub enum PinError {
-    /// The folder is in no repository.
-    #[error(
-        "{path} is in no git repository: run `git init` and commit there, or submit without a repository"
-    )]
-    NoRepository {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The folder cannot be read.
-    #[error("cannot read the source folder {path}: check that it exists and that you may read it")]
-    SourceFolder {
-        /// The folder.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The repository is made of parts that lie elsewhere and do not know it.
-    #[error(
-        "{path} leads to {to}, which does not name it back, so that it may be somebody else's: name the repository \
-         itself with --repo, or if they do belong together, say so there (`git worktree repair` for a linked work \
-         tree, else `git config core.worktree FOLDER`)"
-    )]
-    Elsewhere {
-        /// The link, or the file that names another place.
-        path: PathBuf,
-        /// The place.
-        to: PathBuf,
-    },
-    /// A part of the repository is a pipe, a device, or a name far too long.
-    #[error(
-        "{0} is no file that git writes: a repository with such a file is not read; look who put it there"
-    )]
-    NoFile(PathBuf),
-    /// The revision names no commit.
-    #[error(
-        "`{rev}` names no commit in the repository ({message}): commit first, or name a branch, tag or commit"
-    )]
-    NoCommit {
-        /// The revision.
-        rev: String,
-        /// git's words.
-        message: String,
-    },
-    /// Uncommitted changes.
-    #[error(
-        "{path} has {count} uncommitted or untracked paths ({named}): commit them, or submit with --include-dirty"
-    )]
-    Dirty {
-        /// The work tree.
-        path: PathBuf,
-        /// How many paths.
-        count: usize,
-        /// The first few.
-        named: String,
-    },
-    /// Uncommitted changes belong to HEAD alone.
-    #[error(
-        "uncommitted changes cannot be put on top of a named revision: leave out --include-dirty or the revision"
-    )]
-    DirtyOfOther,
-    /// A path that would be dangerous or impossible to write.
-    #[error("the commit holds the path `{path}`, which docket does not write: {why}")]
-    UnsafePath {
-        /// The path, lossily.
-        path: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// A git call failed.
-    #[error(
-        "reading the repository failed; objects a partial clone lacks can be had with `git fetch --refetch`"
-    )]
-    Git(#[from] GitCallError),
-    /// docket's own temporary files.
-    #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
-    Scratch {
-        /// The folder.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The sink failed.
-    #[error("a blob of the base could not be stored")]
-    Blob(#[from] BlobError),
-}
-
-/// One line of `ls-tree`.
-#[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) mode: u32,
-    pub(super) oid: String,
-    pub(super) size: u64,
-    pub(super) path: Vec<u8>,
-}
-
-const MODE_TREE: u32 = 0o040_000;
-const MODE_LINK: u32 = 0o120_000;
-pub(super) const MODE_GITLINK: u32 = 0o160_000;
-const MODE_EXECUTABLE: u32 = 0o100_755;
 
 /// Pins `source`; every blob of the base goes into `sink`.
 ///
@@ -272,24 +168,6 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
     Ok(line(own.run_env(&args, &person, Vec::new()).await?))
 }
 
-pub(super) async fn list(own: &GitDir, commit: &str) -> Result<Vec<Listed>, PinError> {
-    let output = own.listing(commit).await?;
-    let lines = output.split(|b| *b == 0).filter(|line| !line.is_empty());
-    let listed: Option<Vec<Listed>> = lines.map(parse_listed).collect();
-    Ok(listed.ok_or(GitCallError::Answer { verb: "ls-tree", what: "a line of another form" })?)
-}
-
-/// `<mode> <type> <oid> <padded size or ->\t<path>`
-fn parse_listed(line: &[u8]) -> Option<Listed> {
-    let tab = line.iter().position(|b| *b == b'\t')?;
-    let head = std::str::from_utf8(&line[..tab]).ok()?;
-    let mut words = head.split_ascii_whitespace();
-    let mode = u32::from_str_radix(words.next()?, 8).ok()?;
-    let oid = words.nth(1)?.to_owned();
-    let size = words.next()?.parse().unwrap_or(0);
-    Some(Listed { mode, oid, size, path: line[tab + 1..].to_vec() })
-}
-
 /// Reads every file once and notes what a person should know.
 async fn read_manifest(
     own: &GitDir,
@@ -339,16 +217,6 @@ async fn read_manifest(
     })
     .await?;
     Ok(manifest)
-}
-
-/// Refuses what a crafted tree object may hold and a work tree must not.
-pub(super) fn safe_path(bytes: &[u8]) -> Result<WorkPath, PinError> {
-    let unsafe_path = |why| PinError::UnsafePath { path: String::from_utf8_lossy(bytes).into_owned(), why };
-    let path = WorkPath::new(bytes).ok_or_else(|| unsafe_path("it could lead out of the workspace"))?;
-    if path.parts().any(is_dot_git) {
-        return Err(unsafe_path("it would write into a git folder"));
-    }
-    Ok(path)
 }
 
 /// Makes pack, pack index and index file, and hands them to the sink.

@@ -29,8 +29,9 @@ use super::{
     hidden_repository::HiddenRepositories,
     materialize::{MaterializeError, WorkspaceOptions, materialize},
     merge::{FOLDER_MODE, folder_entry},
-    restore::{RestoreError, RestoreTarget, restore},
-    snapshot::Workspace,
+    open_workspace::Workspace,
+    restore::{RestoreTarget, restore},
+    snapshot_error::RestoreError,
     walk::ALTERNATES,
 };
 

@@ -18,15 +18,14 @@ use docket_schema::{
 };
 
 use super::{
-    base::PinError,
     blobs::Blobs,
     contents::{BaseObjects, Contents, ContentsError},
     dot_git::{is_dot_git, is_dot_gitmodules},
     git::{GitCallError, GitDir, ObjectFormat, line, look_at},
     handles::split,
     hidden_repository::HiddenRepositories,
-    onto::Wanted,
     past::tree_of,
+    pin_error::PinError,
     source::LocalRepo,
 };
 
@@ -331,22 +330,6 @@ impl ResultCommit {
     pub async fn patch(&self) -> Result<Vec<u8>, DeliverError> {
         let args = [&DIFF_AS_PATCH[..], &[&self.base_commit, &self.tree]].concat();
         Ok(self.own.run(&args, Vec::new()).await?)
-    }
-
-    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`, whatever came
-    /// there since; the commit's id. Delivering the same again changes nothing and answers the same.
-    ///
-    /// # Errors
-    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch is another commit.
-    pub async fn deliver_branch(
-        &self,
-        repository: &Path,
-        branch: &str,
-        message: &str,
-        signature: &Signature,
-    ) -> Result<String, DeliverError> {
-        let wanted = Wanted { branch, message, signature, own: &[], replace: false, from: None };
-        self.deliver_onto(repository, &wanted).await.map(|made| made.commit)
     }
 }
 

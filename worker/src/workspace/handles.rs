@@ -26,10 +26,7 @@ use nix::{
     unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat},
 };
 
-use super::{
-    index::{Kind, Stat},
-    materialize::Owner,
-};
+use super::file_stat::{Kind, Stat};
 
 const FOLDER_FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
@@ -234,6 +231,15 @@ fn open_unlocked(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
         fchmod(&folder, mode | Mode::S_IRWXU)?;
     }
     Ok(folder)
+}
+
+/// The uid and gid that own what is written: those of the sandboxed commands, where docket runs as root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
 }
 
 /// Writes below one folder. Paths are cheapest in byte order: handles of the folders on the way are kept.

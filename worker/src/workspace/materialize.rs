@@ -25,26 +25,19 @@ use nix::{
 };
 
 use super::{
-    base::safe_path,
     blobs::{BlobError, Blobs, get_checked},
+    commit_listing::safe_path,
     contents::{BaseObjects, CachedGit},
+    file_stat::Stat,
     git::{GitCallError, GitDir, ObjectFormat, alternates_file, parse_index},
-    handles::{TreeWriter, join, open_folder, open_root, split, stat_child},
+    handles::{Owner, TreeWriter, join, open_folder, open_root, split, stat_child},
     ignored::IgnoreRules,
-    index::{Index, Slot, Stat, What},
+    index::{Index, Slot, What},
     merge::{Area, FOLDER_MODE, Limits, folder_entry},
-    snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotError, Workspace},
+    open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
+    snapshot_error::SnapshotError,
     walk::{ALTERNATES, listing_of},
 };
-
-/// The uid and gid that own what is written: those of the sandboxed commands, where docket runs as root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-}
 
 /// How workspaces are made on this machine.
 #[derive(Debug, Clone)]

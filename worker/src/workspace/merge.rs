@@ -21,8 +21,9 @@ use nix::errno::Errno;
 
 use super::{
     blobs::PendingBlobs,
+    file_stat::{FsTime, Kind, Stat},
     handles::{join, open_file, open_folder, read_limited, read_link, split},
-    index::{FsTime, Index, Kind, Slot, Stat, What},
+    index::{Index, Slot, What},
     walk::{Found, Judged},
 };
 

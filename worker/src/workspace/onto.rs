@@ -70,6 +70,22 @@ struct Place {
 }
 
 impl ResultCommit {
+    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`, whatever came
+    /// there since; the commit's id. Delivering the same again changes nothing and answers the same.
+    ///
+    /// # Errors
+    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch is another commit.
+    pub async fn deliver_branch(
+        &self,
+        repository: &Path,
+        branch: &str,
+        message: &str,
+        signature: &Signature,
+    ) -> Result<String, DeliverError> {
+        let wanted = Wanted { branch, message, signature, own: &[], replace: false, from: None };
+        self.deliver_onto(repository, &wanted).await.map(|made| made.commit)
+    }
+
     /// Puts the result as one commit into `repository`, as `wanted` says. Delivering the same again changes nothing
     /// and answers the same.
     ///

@@ -12,8 +12,8 @@ use std::{
 };
 
 use super::{
-    base::PinError,
     git::{GitCallError, GitDir, ObjectFormat, line, look_at, refused, remote_at},
+    pin_error::PinError,
     source::LocalRepo,
 };
 use crate::process::serving_command;

@@ -15,7 +15,7 @@ use std::{
 
 use nix::fcntl::OFlag;
 
-use super::base::PinError;
+use super::pin_error::PinError;
 
 /// Files that name a folder hold one path: longer than any that a kernel takes is none.
 const NAME_BYTES_MAX: u64 = 8 * 1024;

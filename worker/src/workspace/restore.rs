@@ -6,9 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    io,
     os::fd::AsFd,
-    path::PathBuf,
 };
 
 use docket_schema::{
@@ -20,12 +18,14 @@ use nix::errno::Errno;
 
 use super::{
     blobs::Blobs,
-    contents::{Contents, ContentsError},
+    contents::Contents,
+    file_stat::{FsTime, Kind},
     handles::{TreeWriter, join, open_folder, split, stat_child},
-    index::{FsTime, Kind, Slot, What},
+    index::{Slot, What},
     materialize::{git_skeleton, write_alternates},
     merge::{Area, FOLDER_MODE, remember},
-    snapshot::{SnapshotDelta, SnapshotError, Workspace, entries},
+    open_workspace::{SnapshotDelta, Workspace, entries},
+    snapshot_error::{RestoreError, SnapshotError},
     walk::{DOT_GIT, Realm},
 };
 
@@ -49,54 +49,6 @@ pub struct Restored {
     pub written: usize,
     /// Paths that were there but never captured, and are not here: a fresh machine lacks them.
     pub missing: Vec<LeftOut>,
-}
-
-/// Why the workspace is not what was recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// It could not be looked at.
-    #[error("the workspace could not be looked at")]
-    Look(#[from] SnapshotError),
-    /// A content is missing.
-    #[error("a recorded content is missing")]
-    Contents(#[from] ContentsError),
-    /// The file system refused.
-    #[error("cannot write `{path}` in the workspace {workspace}: check the permissions and the free space")]
-    Io {
-        /// Where in the workspace.
-        path: String,
-        /// Its root.
-        workspace: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The result is another tree than recorded.
-    #[error(
-        "the restored workspace has tree {found}, recorded was {expected}; they differ first at `{first}`: \
-         `docket verify` tells whether the log is damaged"
-    )]
-    OtherTree {
-        /// The recorded hash.
-        expected: TreeHash,
-        /// The hash of what is there.
-        found: TreeHash,
-        /// The first path, in byte order, that differs from the recorded list of paths; empty if that list
-        /// itself has another hash than recorded.
-        first: String,
-    },
-    /// What was to be put back is not as it was.
-    #[error("what a command changed could not be put back: `{first}` is not as it was before it")]
-    NotPutBack {
-        /// The first path, in byte order, that differs.
-        first: String,
-    },
-    /// The git folder is not what was recorded.
-    #[error("the restored git folder differs from the recorded one at `{first}`: restore into a new folder")]
-    OtherGit {
-        /// The first path, in byte order, that differs.
-        first: String,
-    },
 }
 
 /// Restores `workspace` to `target`. Blocks on the file system.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    base::PinError,
     git::{GitCallError, GitDir, ObjectFormat, line, look_at},
+    pin_error::PinError,
     reach::{check_reading, common_of, is_linked_from, read_name},
 };
 

@@ -19,11 +19,12 @@ use docket_schema::{
 };
 
 use super::{
-    base::{Listed, MODE_GITLINK, PinError, list, safe_path},
     blobs::BlobSink,
+    commit_listing::{Listed, MODE_GITLINK, list, safe_path},
     contents::BaseObjects,
     git::{GitCallError, GitDir, alternates_file, line},
     handles::join,
+    pin_error::PinError,
     source::LocalRepo,
 };
 

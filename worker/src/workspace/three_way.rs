@@ -19,9 +19,10 @@ use super::{
     blobs::{BlobError, Blobs, PendingBlobs},
     contents::{Contents, ContentsError},
     merge::FOLDER_MODE,
+    open_workspace::{SnapshotDelta, Workspace},
     past::{changed_paths, tree_of},
-    restore::{RestoreError, RestoreTarget, restore},
-    snapshot::{SnapshotDelta, Workspace},
+    restore::{RestoreTarget, restore},
+    snapshot_error::RestoreError,
 };
 
 /// Files above this size are not merged by lines, in bytes: what both changed there is a conflict.

@@ -25,9 +25,10 @@ use nix::{
 };
 
 use super::{
+    file_stat::{FsTime, Kind, Stamp, Stat},
     handles::{enter_folder, join, names, open_folder, stat_child, stat_handle},
     ignored::IgnoreRules,
-    index::{Folder, FsTime, Index, Kind, Slot, Stamp, Stat, What},
+    index::{Folder, Index, Slot, What},
 };
 
 /// More threads than this gain nothing on one disk and would starve the run's own commands.

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    super::context::{ToolContext, ToolOutcome},
+    super::tool_context::{ToolContext, ToolOutcome},
     store::{Scope, ask, unexpected},
 };
 

@@ -7,5 +7,3 @@ mod store;
 pub(super) mod delete;
 pub(super) mod recall;
 pub(super) mod save;
-
-pub use store::{Memory, NoMemory};

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         output::visible,
+        tool_context::{ToolContext, ToolOutcome},
     },
     store::{Scope, ask, unexpected},
 };

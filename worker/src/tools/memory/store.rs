@@ -1,30 +1,13 @@
-//! Where memory is, as the tools see it, and what they share.
+//! What the memory tools share.
 
 use docket_schema::{
     message::CallId,
     wire::{MemoryAct, RunMemoryRequest, RunMemoryResponse, ScopeName},
 };
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::context::{ToolContext, ToolOutcome};
-
-/// Memory that outlives the run.
-pub trait Memory: Send + Sync {
-    /// Does what a call asks; why it cannot, in words for the model. The same call asked again is done once.
-    fn act(&self, request: RunMemoryRequest) -> BoxFuture<'_, Result<RunMemoryResponse, String>>;
-}
-
-/// Where there is none: whoever runs a tool outside of a run.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoMemory;
-
-impl Memory for NoMemory {
-    fn act(&self, _: RunMemoryRequest) -> BoxFuture<'_, Result<RunMemoryResponse, String>> {
-        Box::pin(async { Err("there is no memory here: it belongs to runs".to_owned()) })
-    }
-}
+use super::super::tool_context::{ToolContext, ToolOutcome};
 
 /// Whose memory a call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]

@@ -5,11 +5,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::{
-    context::{ToolContext, ToolOutcome},
     edit_file::{editable, with_diff, written},
     envelope::{Proposal, check_content},
-    files::{FILE_BYTES_MAX, work_path},
+    files::FILE_BYTES_MAX,
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "append_file";
 pub(in super::super) const DESCRIPTION: &str = "Adds text at the end of a file that was read before, on a line of its \

@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         files::{FileError, create_with_mode, load},
         near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     move_file::{ends, renamed},
 };

@@ -10,12 +10,13 @@ use serde_json::json;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
-        files::{load, work_path},
+        files::load,
         near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "delete_file";
 pub(in super::super) const DESCRIPTION: &str = "Deletes a file, or a folder: one that is not empty only where recursive \

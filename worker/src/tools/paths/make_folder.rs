@@ -5,11 +5,12 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
-        files::{os, work_path},
+        files::os,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "make_folder";
 pub(in super::super) const DESCRIPTION: &str = "Makes a folder and those above it. One that stays empty is no part of \

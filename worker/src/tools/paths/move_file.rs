@@ -12,12 +12,13 @@ use serde_json::json;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
-        files::{load, os, work_path},
+        files::{load, os},
         gate, near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "move_file";
 pub(in super::super) const DESCRIPTION: &str = "Moves or renames a file or a folder, and makes the folders above its new \

@@ -10,10 +10,11 @@ use nix::{
 use serde_json::Value;
 
 use super::super::{
-    context::ToolContext,
     files::{FileError, Parents, folder_of, is_protected, load, os, parent},
     guard::is_config,
+    tool_context::ToolContext,
 };
+use crate::calls::PathError;
 
 /// Names of a folder that one call moves or removes at most: beyond it a command says more plainly what is meant.
 pub(super) const BELOW_MAX: usize = 2000;
@@ -155,6 +156,6 @@ pub(super) fn remove_folder(root: &Dir, path: &WorkPath) -> Result<(), FileError
 /// Makes a folder, and those above it.
 pub(super) fn make_folder(root: &Dir, path: &WorkPath) -> Result<(), FileError> {
     // The folders above a name in it.
-    let below = WorkPath::new(format!("{path}/x")).ok_or_else(|| FileError::Path(path.to_string()))?;
+    let below = WorkPath::new(format!("{path}/x")).ok_or_else(|| PathError(path.to_string()))?;
     parent(root, &below, Parents::Make).map(drop)
 }

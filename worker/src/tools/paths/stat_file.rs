@@ -7,14 +7,15 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
         encoding::{Held, held},
-        files::{FILE_BYTES_MAX, load, os, size_text, work_path},
+        files::{FILE_BYTES_MAX, load, os, size_text},
         guard::is_config,
         near,
+        tool_context::{ToolContext, ToolOutcome},
     },
     names,
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "stat_file";
 pub(in super::super) const DESCRIPTION: &str = "Says what stands under a path: file, folder or link, its size, mode and \

@@ -5,11 +5,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::{
-    context::{ToolContext, ToolOutcome},
     edit_file::{editable, with_diff, written},
     envelope::{Proposal, check_content},
-    files::{FileError, os, work_path},
+    files::{FileError, os},
+    tool_context::{ToolContext, ToolOutcome},
 };
+use crate::calls::work_path;
 
 pub(in super::super) const NAME: &str = "write_file";
 pub(in super::super) const DESCRIPTION: &str = "Writes a whole file: a new one, with the folders above it, or in place \

@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 
 use tree_sitter::Node;
 
-use super::{parse, wrap};
+use super::{
+    words::{behind_redirects, source, word},
+    wrap,
+};
 
 /// Operators of `[[` that evaluate both sides.
 const NUMERIC: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
@@ -317,14 +320,14 @@ impl Arithmetic {
                 "variable_assignment" => assigned.push(child),
                 "file_redirect" | "herestring_redirect" | "heredoc_redirect" => {}
                 _ => {
-                    words.push(parse::word(child, line));
+                    words.push(word(child, line));
                     raw.push(source(child, line));
                 }
             }
         }
-        let behind = parse::behind_redirects(node);
+        let behind = behind_redirects(node);
         let has_behind = !behind.is_empty();
-        words.extend(behind.into_iter().map(|node| parse::word(node, line)));
+        words.extend(behind.into_iter().map(|node| word(node, line)));
         let command = wrap::unwrapped(&words);
         let Some((program, args)) = command.split_first() else { return };
         match program.as_str() {
@@ -386,10 +389,6 @@ impl Arithmetic {
             self.others.extend(names.map(str::to_owned));
         }
     }
-}
-
-fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
-    line.get(node.byte_range()).unwrap_or_default()
 }
 
 /// What is between `open` and `close`.

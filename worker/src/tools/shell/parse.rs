@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use tree_sitter::Node;
 
 use super::{
-    Simple,
     accounted::{account, is_translation},
     arithmetic::Arithmetic,
     lookup,
+    simple_command::Simple,
+    words::{behind_redirects, is_expanded, source, word},
     wrap::{is_shell, lines_of, printed},
 };
 use crate::syntax;
@@ -40,6 +41,11 @@ pub(crate) fn script(line: &str) -> Script {
     out.commands.iter_mut().for_each(|command| command.is_dark |= out.changes_lookup);
     out.is_whole &= out.arithmetic.is_known();
     out
+}
+
+/// The commands of a line, at any depth.
+pub(crate) fn commands(line: &str) -> Vec<Simple> {
+    script(line).commands
 }
 
 fn read(line: &str, depth: usize, out: &mut Script) {
@@ -274,50 +280,6 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
     command.is_dark |= command.input.is_none();
 }
 
-/// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
-pub(super) fn behind_redirects(command: Node<'_>) -> Vec<Node<'_>> {
-    let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
-    let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
-    let Some(outer) = outer else { return Vec::new() };
-    let mut redirects = outer.walk();
-    let mut words = Vec::new();
-    for redirect in outer.children(&mut redirects).filter(|child| child.kind() == "file_redirect") {
-        let mut parts = redirect.walk();
-        let all = redirect.children_by_field_name("destination", &mut parts);
-        words.extend(all.skip(1));
-    }
-    words
-}
-
-/// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
-fn is_expanded(word: &str) -> bool {
-    let (mut is_single, mut is_double) = (false, false);
-    let mut chars = word.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\'' if !is_double => is_single = !is_single,
-            _ if is_single => {}
-            '\\' => drop(chars.next()),
-            '"' => is_double = !is_double,
-            '`' => return true,
-            '$' if chars.peek().is_some_and(|c| c.is_ascii_alphanumeric() || "_({[@*#?$!-".contains(*c)) => {
-                return true;
-            }
-            '*' | '?' | '[' if !is_double => return true,
-            '{' if !is_double && is_braced(word) => return true,
-            _ => {}
-        }
-    }
-    // A process substitution is the name of a pipe.
-    word.starts_with("<(") || word.starts_with(">(")
-}
-
-/// Whether bash may make several words of it.
-fn is_braced(word: &str) -> bool {
-    let inner = word.split_once('{').map(|(_, rest)| rest);
-    inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
-}
-
 fn is_c(arg: &str) -> bool {
     arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c')
 }
@@ -331,49 +293,152 @@ fn written(redirect: Node<'_>, line: &str) -> Option<String> {
     (sign.contains('>') && !is_stream).then_some(to)
 }
 
-fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
-    line.get(node.byte_range()).unwrap_or_default()
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-/// A word as the program gets it, but for what the shell would put in.
-pub(super) fn word(node: Node<'_>, line: &str) -> String {
-    let text = source(node, line);
-    match node.kind() {
-        "command_name" | "concatenation" => {
-            let mut children = node.walk();
-            let (mut out, mut at) = (String::new(), node.start_byte());
-            for child in node.children(&mut children) {
-                out.push_str(line.get(at..child.start_byte()).unwrap_or_default());
-                out.push_str(&word(child, line));
-                at = child.end_byte();
-            }
-            out
-        }
-        "word" => unescaped(text, |_| true),
-        "raw_string" => text.trim_start_matches('\'').trim_end_matches('\'').to_owned(),
-        "string" => {
-            let inner = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
-            unescaped(inner, |c| "\"\\$`\n".contains(c))
-        }
-        "ansi_c_string" => {
-            text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text).to_owned()
-        }
-        _ => text.to_owned(),
-    }
-}
+    use super::{
+        super::{quote, refusal},
+        *,
+    };
 
-/// Without the backslashes that hide a character of `hidden`; a line's end behind one is none.
-fn unescaped(text: &str, hidden: impl Fn(char) -> bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (c, chars.peek().copied()) {
-            ('\\', Some(next)) if hidden(next) => {
-                chars.next();
-                out.extend(Some(next).filter(|next| *next != '\n'));
-            }
-            _ => out.push(c),
+    #[test]
+    fn a_line_is_taken_apart() {
+        let programs = |line: &str| commands(line).iter().map(|c| c.program().to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            programs("cd a && FOO=1 /usr/bin/make -j2 | tee log; echo 'x; y'"),
+            ["cd", "make", "tee", "echo"]
+        );
+        for wrapped in [
+            "sudo -u root git push",
+            "stdbuf -o L git push",
+            "flock /tmp/l git push",
+            "flock -w 3 l timeout -s KILL 5 git push",
+            "strace -f -o out git push",
+            "unshare -r git push",
+            "coproc git push",
+            "chroot /x git push",
+            "ionice -c 3 nice -n 5 git push",
+        ] {
+            assert_eq!(programs(wrapped).last().map(String::as_str), Some("git"), "{wrapped}");
+        }
+        assert_eq!(programs("echo $(git push) `rm x`"), ["echo", "git", "rm"]);
+        assert_eq!(programs("echo \"$(curl x)\""), ["echo", "curl"]);
+        assert_eq!(programs("sudo -n timeout 5 rm x # gone"), ["rm"]);
+        assert_eq!(commands("make 2>/dev/null >out")[0].writes_to, ["/dev/null", "out"]);
+    }
+
+    /// All words of all commands, as `a b|c`.
+    fn words(line: &str) -> String {
+        let all = commands(line).into_iter().map(|command| command.words.join(" "));
+        all.collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn commands_are_found_at_any_depth() {
+        for (line, all) in [
+            ("if test -e a; then git push; else rm b; fi", "test -e a|git push|rm b"),
+            ("for f in *.py; do (cd $f && black \"$f\"); done", "cd $f|black $f"),
+            ("while read l; do echo $l; done < in", "read l|echo $l"),
+            ("f() { curl x; }; f", "curl x|f"),
+            ("a=$(b c) d", "a=$(b c) d|b c"),
+            ("diff <(sort a) <(sort b)", "diff <(sort a) <(sort b)|sort a|sort b"),
+            ("bash -lc 'git push && ls'", "bash -lc git push && ls|git push|ls"),
+            ("eval \"rm -rf x\"", "eval rm -rf x|rm -rf x"),
+            ("find . -name '*.o' -exec rm -f {} \\;", "find . -name *.o -exec rm -f {} ;|rm -f {}"),
+            ("sh <<'EOF'\ngit push\nEOF", "sh -c git push\n|git push"),
+            ("cat > x.py <<EOF\nimport os; rm(a)\n$(touch y)\nEOF", "cat|touch y"),
+            ("[[ -f a && -f b ]] || touch 'it'\\''s'", "[[ -f a && -f b ]]|touch it's"),
+            ("case $x in a) ls;; *) rm y;; esac", "ls|rm y"),
+            ("export A=1; unset B", "export A=1|unset B"),
+            ("! grep -q x y && { echo a; }", "grep -q x y|echo a"),
+            ("echo a\\ b \"c\\\"d\" e\"f\"'g'", "echo a b c\"d efg"),
+            ("bash <<< 'git push'", "bash -c git push|git push"),
+            ("echo 'git push' | sh", "echo git push|sh|git push"),
+            ("printf 'git push\\n' | sudo bash -s", "printf git push\\n|sudo bash -s|git push"),
+            ("env -S 'git push' origin", "env -S git push origin|git push origin"),
+            ("su -c 'git push' root", "su -c git push root|git push"),
+            ("watch -n 5 git push", "watch -n 5 git push|git push"),
+            ("flock -c 'git push' /l", "flock -c git push /l|git push"),
+            ("parallel ::: 'git push' ls", "parallel ::: git push ls|git push|ls"),
+            ("trap 'git push' EXIT", "trap git push EXIT|git push"),
+            ("alias g='git push'; g", "alias g=git push|g|git push"),
+            ("busybox sh -c 'rm z'", "busybox sh -c rm z|rm z"),
+            ("$\"git\" $\"push\" a$\"b\"c $\"\"d -$\"e\" $'f'", "git push abc d -e f"),
+            ("bash -c $\"git \\$\\\"push\\\"\"", "bash -c git $\"push\"|git push"),
+            ("echo $\"$(rm x)\" \"a$\" 'b$\"'", "echo $(rm x) a$ b$\"|rm x"),
+            ("timeout 5 sh -c \"sh -c 'rm z'\"", "timeout 5 sh -c sh -c 'rm z'|sh -c rm z|rm z"),
+        ] {
+            assert_eq!(words(line), all, "{line}");
+            assert!(script(line).is_whole, "{line}");
+        }
+        for line in
+            ["echo 'open", "if true; then", "a ))", "a > $'\\x62'", "a 2>&1 $'\\x62'", "sh <<< $'\\x62'"]
+        {
+            assert!(!script(line).is_whole, "{line}");
+        }
+        let writes =
+            |line: &str| -> Vec<String> { commands(line).into_iter().flat_map(|c| c.writes_to).collect() };
+        assert_eq!(
+            writes("{ a; b; } > out 2>&1; c &> log; > empty; d >| over; e < in; f > $\"o\"u$\"t\""),
+            ["out", "log", "empty", "over", "out"]
+        );
+        let background: Vec<bool> = commands("a & b; c && d &").iter().map(|c| c.background).collect();
+        assert_eq!(background, [true, false, false, true]);
+    }
+
+    #[test]
+    fn words_are_known_up_to_the_first_that_bash_expands() {
+        for (line, before) in [
+            ("git push $x", Some("git push")),
+            ("git {push,origin}", Some("git")),
+            ("git p?sh", Some("git")),
+            ("git $\"$x\"", Some("git")),
+            ("git a$\"$x\" b", Some("git")),
+            ("git 2>&1 \"'\"$x", Some("git")),
+            ("git a\"$x\"b", Some("git")),
+            ("git `x`", Some("git")),
+            ("git 2>&1 $x", Some("git")),
+            ("sudo -n git add *.py", Some("git add")),
+            ("A=$x git push [ab]", Some("git push")),
+            ("timeout {5,git} push", Some("")),
+            ("timeout $x git push", Some("")),
+            ("gi? push", Some("")),
+            ("git push '$x' \"*\" \\* {} a{b}c HEAD@{1}", None),
+            ("[ -n $x ]", None),
+        ] {
+            let found = commands(line)[0].words_before_expansion();
+            assert_eq!(found.map(|words| words.join(" ")).as_deref(), before, "{line}");
         }
     }
-    out
+
+    #[test]
+    fn a_line_that_no_parser_likes_is_read_in_a_bounded_time() {
+        for part in ["$(", "((", "{ ", "`", "\"$(", "<<A\n", "if a; then ", "a|", "case x in ", "${a:-"] {
+            let line = part.repeat(32 * 1024 / part.len());
+            let read = script(&line);
+            assert!(!read.is_whole, "{part}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_a_brace_may_be_any_character() {
+        for c in ['\u{e9}', '\u{100}', '\u{3000}', '\u{1f600}', '\u{10ffff}'] {
+            let line = format!("echo {{{c}..3}} {{1..{c}}}; rm '{c}'");
+            let script = script(&line);
+            let programs: Vec<&str> = script.commands.iter().map(Simple::program).collect();
+            assert_eq!(programs, ["echo", "rm"], "{line}");
+            assert_eq!(script.commands[1].args(), [c.to_string()], "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_can_be_read_and_quoted(line in "\\PC{0,60}") {
+            refusal(&line);
+            let quoted = quote(&line);
+            let read = commands(&format!("echo {quoted}"));
+            prop_assert_eq!(&read[0].words, &["echo".to_owned(), line]);
+        }
+    }
 }

@@ -13,7 +13,8 @@ pub(crate) fn as_check(line: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::testing::Workspace, *};
+    use super::*;
+    use crate::tools::testing::Workspace;
 
     /// The status that a line ends with where it is run as a check.
     fn status(shell: &str, line: &str) -> Option<i32> {

@@ -1,70 +1,16 @@
 //! `venv_install`: packages into the environment, which is made where it is not there.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
-        files::{load, work_path},
-        line::{self, Leaves, Line, Running, joined},
+        files::load,
+        line::{self, Leaves, Running},
+        tool_context::{ToolContext, ToolOutcome},
     },
     place::{FOLDER, WHOLE},
 };
+use crate::calls::joined;
 
-pub(in super::super) const NAME: &str = "venv_install";
-pub(in super::super) const DESCRIPTION: &str = "Installs packages into the workspace's Python environment, and makes \
-    the environment where it is not there (also without packages). Without the network only files of the workspace can \
-    be installed.";
-
-/// Packages of one call at most.
-const PACKAGES_MAX: usize = 100;
-/// Longest name of a package, in bytes.
-const PACKAGE_BYTES_MAX: usize = 300;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
-    /// Packages as pip takes them: requests, "django>=5", ./wheels/a.whl.
-    #[serde(default)]
-    packages: Option<Vec<String>>,
-    /// A requirements file, relative to the workspace.
-    #[serde(default)]
-    requirements: Option<String>,
-}
-
-impl Args {
-    /// As policies read it, whatever is done beside: the packages decide.
-    pub(in super::super) fn line(&self) -> Result<Line, String> {
-        let mut words = vec!["pip".to_owned(), "install".to_owned()];
-        words.extend(self.words()?);
-        let file = self.requirements.as_deref().filter(|file| !file.trim().is_empty());
-        let reads = file.and_then(|file| work_path(file).ok()).iter().map(ToString::to_string).collect();
-        Ok(Line { shell: joined(&words), cwd: None, paths: Vec::new(), reads })
-    }
-
-    fn words(&self) -> Result<Vec<String>, String> {
-        let packages = self.packages.as_deref().unwrap_or_default();
-        if packages.len() > PACKAGES_MAX {
-            return Err(format!("`packages` names {}, more than {PACKAGES_MAX}", packages.len()));
-        }
-        let mut words = Vec::new();
-        if let Some(file) = self.requirements.as_deref().filter(|file| !file.trim().is_empty()) {
-            let path = work_path(file).map_err(|error| format!("`requirements`: {error}"))?;
-            words.extend(["-r".to_owned(), format!("./{path}")]);
-        }
-        for package in packages {
-            let package = package.trim();
-            let legal = package.len() <= PACKAGE_BYTES_MAX && !package.chars().any(char::is_control);
-            if package.is_empty() || package.starts_with('-') || !legal {
-                let shown: String = package.chars().take(80).collect();
-                return Err(format!("`packages`: `{shown}` is no package, as requests or ./wheels/a.whl"));
-            }
-            words.push(package.to_owned());
-        }
-        Ok(words)
-    }
-}
+pub(crate) use crate::calls::venv_install::{Args, DESCRIPTION, NAME};
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     match shell(context, &args) {
@@ -80,9 +26,8 @@ pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolO
 
 fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     let words = args.words()?;
-    if let Some(file) = args.requirements.as_deref().filter(|file| !file.trim().is_empty()) {
-        let path = work_path(file).map_err(|error| format!("`requirements`: {error}"))?;
-        load(context.root, &path).map_err(|error| format!("`requirements`: {error}"))?;
+    if let Some(file) = args.requirements()? {
+        load(context.root, &file).map_err(|error| format!("`requirements`: {error}"))?;
     }
     let mut shell = format!(
         "set -e\n\
@@ -183,15 +128,12 @@ E"#;
             json!({"requirements": "../r.txt"}),
             json!({"requirements": "absent.txt"}),
             json!({"requirements": "out.txt"}),
-            json!({"packages": vec!["a"; PACKAGES_MAX + 1]}),
+            json!({"packages": vec!["a"; 101]}),
         ] {
             let out = w.call(NAME, args.clone());
             assert!(out.is_error && !out.facts.may_have_changed_tree, "{args}: {}", out.text());
         }
         let out = w.call(NAME, json!({}));
         assert!(out.is_error && out.text().contains("is a link"), "{}", out.text());
-        let args: Args =
-            serde_json::from_value(json!({"packages": ["a; rm -rf x", "$(id)"]})).expect("reads");
-        assert_eq!(args.line().expect("a line").shell, "pip install 'a; rm -rf x' '$(id)'");
     }
 }

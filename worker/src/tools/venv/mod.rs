@@ -6,6 +6,3 @@ mod place;
 
 pub(super) mod install;
 pub(super) mod run;
-
-/// The tool whose programs are the environment's first.
-pub(crate) const RUN: &str = run::NAME;

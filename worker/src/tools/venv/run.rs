@@ -2,28 +2,16 @@
 
 use super::{
     super::{
-        context::{ToolContext, ToolOutcome},
-        line::Line,
         run_command,
+        tool_context::{ToolContext, ToolOutcome},
     },
     place::{entering, is_there},
 };
 
-pub(in super::super) const NAME: &str = "venv_run";
+pub(crate) use crate::calls::{CommandArgs as Args, VENV_RUN as NAME};
+
 pub(in super::super) const DESCRIPTION: &str = "Runs a shell line as run_command does, with the programs and packages \
     of the workspace's Python environment (venv_install) first.";
-
-pub(in super::super) use run_command::Args;
-
-/// As policies read it: the line itself.
-pub(in super::super) fn line(args: &Args) -> Result<Line, String> {
-    Ok(Line {
-        shell: args.command().to_owned(),
-        cwd: args.cwd().map(str::to_owned),
-        paths: Vec::new(),
-        reads: Vec::new(),
-    })
-}
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     if !is_there(context.root) {

@@ -5,12 +5,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    super::{
-        args::parse,
-        context::{ToolContext, ToolOutcome},
-    },
+    super::tool_context::{ToolContext, ToolOutcome},
     given,
 };
+use crate::calls::parse;
 
 /// The name.
 pub const NAME: &str = "diff_card";

@@ -6,13 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    super::{
-        args::parse,
-        context::{ToolContext, ToolOutcome},
-        files::work_path,
-    },
+    super::tool_context::{ToolContext, ToolOutcome},
     given,
 };
+use crate::calls::{parse, work_path};
 
 /// The name.
 pub const NAME: &str = "plan_card";

@@ -5,8 +5,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{TimeLimit, ToolContext, ToolOutcome},
-    files::{folder_path, work_path},
     missing, not_run,
     output::{cut, printable},
     run_command::{as_text, ended},
@@ -15,7 +13,9 @@ use super::{
     test_files,
     test_output::parse_tests,
     test_runner::{NO_PATH, choose},
+    tool_context::{TimeLimit, ToolContext, ToolOutcome},
 };
+use crate::calls::{TEST_PATH, folder_path, work_path};
 
 pub(crate) const NAME: &str = "run_tests";
 pub(super) const DESCRIPTION: &str = "Runs the project's tests with the runner the project uses and answers with how many \
@@ -23,9 +23,6 @@ pub(super) const DESCRIPTION: &str = "Runs the project's tests with the runner t
 
 /// Characters of the first failure that are shown.
 const FAILURE_CHARS_MAX: usize = 3000;
-
-/// What stands for the test path in a configured line.
-const PATH: &str = "{path}";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,12 +58,6 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     }
 }
 
-/// What a line that tests comes to: without a path, and with one that whoever runs it names, which is not known yet.
-pub(crate) fn as_run(line: &str) -> Vec<String> {
-    let with = |path: &str| line.replace(PATH, path);
-    if line.contains(PATH) { vec![with(""), with("$path")] } else { vec![line.to_owned()] }
-}
-
 /// pytest shows where a test hangs, well before its end. Not at the end of the limit: other tests may go before.
 fn telling_hangs(shell: &str, limit_ms: u64) -> String {
     let seconds = limit_ms as f64 / 2000.0;
@@ -82,8 +73,8 @@ fn plan(context: ToolContext<'_>, args: &Args) -> Result<Plan, String> {
         check_path(path)?;
     }
     if let Some(config) = context.tests {
-        let shell = config.command.replace(PATH, &path.map(quote).unwrap_or_default());
-        let is_taken = path.is_none() || config.command.contains(PATH);
+        let shell = config.command.replace(TEST_PATH, &path.map(quote).unwrap_or_default());
+        let is_taken = path.is_none() || config.command.contains(TEST_PATH);
         return Ok(Plan { shell, not_taken: (!is_taken).then_some(NO_PATH) });
     }
     let runner = choose(context.root, path)

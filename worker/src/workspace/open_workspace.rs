@@ -8,7 +8,6 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -23,12 +22,12 @@ use nix::errno::Errno;
 use super::{
     blobs::PendingBlobs,
     contents::BaseObjects,
-    handles::{nameless_file, open_folder, split, stat_child},
+    file_stat::{FsTime, Kind, Stat},
+    handles::{Owner, nameless_file, open_folder, split, stat_child},
     ignored::IgnoreRules,
-    index::{FsTime, Kind, Stat, What},
-    materialize::Owner,
+    index::What,
     merge::{Area, Limits, Merge, Merged},
-    restore::RestoreError,
+    snapshot_error::SnapshotError,
     walk::{Judged, Listing, Realm, Walk, is_git, is_too_long},
 };
 
@@ -42,53 +41,6 @@ pub const SNAPSHOT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// A snapshot names this many left-out paths at most: a command may litter more names than an event can hold.
 const LEFT_OUT_MAX: usize = 1_000;
-
-/// Why a snapshot was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// The workspace's folder itself is gone or locked.
-    #[error("the workspace folder {path} cannot be read: restore the run from its last snapshot")]
-    Root {
-        /// The folder.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// Something in it could not be read for a reason that is not the model's doing.
-    #[error(
-        "`{path}` in the workspace could not be read: check the disk and the limit on open files, then restore"
-    )]
-    Read {
-        /// Where in the workspace.
-        path: String,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// What a role may not change could not be put back.
-    #[error("what a command of a role changed, and may not change, could not be put back")]
-    PutBack(#[source] Box<RestoreError>),
-}
-
-impl From<RestoreError> for SnapshotError {
-    fn from(error: RestoreError) -> Self {
-        match error {
-            RestoreError::Look(error) => error,
-            error @ (RestoreError::Contents(_)
-            | RestoreError::Io { .. }
-            | RestoreError::OtherTree { .. }
-            | RestoreError::NotPutBack { .. }
-            | RestoreError::OtherGit { .. }) => Self::PutBack(Box::new(error)),
-        }
-    }
-}
-
-impl SnapshotError {
-    fn read((path, errno): (Vec<u8>, Errno)) -> Self {
-        Self::Read { path: String::from_utf8_lossy(&path).into_owned(), source: errno.into() }
-    }
-}
 
 /// What changed since the last snapshot.
 #[derive(Debug)]

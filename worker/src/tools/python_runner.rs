@@ -4,11 +4,8 @@
 
 use cap_std::fs::Dir;
 
-use super::{
-    files::{load, work_path},
-    output::printable,
-    shell::quote,
-};
+use super::{files::load, output::printable, shell::quote};
+use crate::calls::work_path;
 
 /// How pytest is told to say little. It stands over the project's own `-q` and `-v`, where `-q` adds to them: a
 /// project's `-q` and another are one too many, and the counts are gone.

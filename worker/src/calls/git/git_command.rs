@@ -1,10 +1,6 @@
 //! What the git tools share: how git is started, and what may be an argument.
 
-use super::super::{
-    context::{ToolContext, ToolOutcome},
-    files::work_path,
-    line::{self, Leaves, Line, Running, joined},
-};
+use super::super::{Line, joined, work_path};
 
 /// Longest name of a revision or branch, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -24,7 +20,7 @@ const OPTIONS: &str = "--no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=
     -c safe.directory=*";
 
 /// A git command.
-pub(super) struct Git {
+pub(crate) struct Git {
     verb: &'static str,
     /// Options that are always given and say only how it is shown or that nothing else is started: policy need not
     /// read them, so that a rule about `git status` speaks of this one.
@@ -82,7 +78,7 @@ impl Git {
     }
 
     /// As policies and people read it.
-    pub(super) fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> Line {
         let bare = match self.words.as_slice() {
             [words @ .., last] if last == "--" => words,
             words => words,
@@ -92,20 +88,12 @@ impl Git {
         Line { shell: format!("git {}", joined(&words)), cwd: None, paths: self.writes.clone(), reads }
     }
 
-    /// Runs it.
-    pub(super) async fn run(
-        self,
-        context: ToolContext<'_>,
-        tool: &'static str,
-        leaves: Leaves,
-    ) -> ToolOutcome {
-        let locks = if leaves == Leaves::Nothing { "GIT_OPTIONAL_LOCKS=0 " } else { "" };
+    /// As it is run.
+    pub(crate) fn shell(&self, reads: bool) -> String {
+        let locks = if reads { "GIT_OPTIONAL_LOCKS=0 " } else { "" };
         let words = [&[self.verb], self.usual].concat();
         let (usual, words) = (joined(&words), joined(&self.words));
-        let shell = format!("exec env {ENVIRONMENT} {locks}git {OPTIONS} {usual} {words}");
-        let timeout_ms = context.settings.command_timeout_ms;
-        let running = Running { tool, shell, cwd: None, timeout_ms, leaves, must_end_well: true };
-        line::run(context, running).await
+        format!("exec env {ENVIRONMENT} {locks}git {OPTIONS} {usual} {words}")
     }
 }
 
@@ -123,79 +111,4 @@ pub(super) fn check_rev(field: &str, rev: &str) -> Result<(), String> {
         return Err(format!("`{field}` is no name of a commit, branch or tag, as main, HEAD~2 or 1a2b3c4"));
     }
     Ok(())
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use serde_json::json;
-
-    use super::super::super::testing::Workspace;
-
-    /// A workspace with a repository of one commit.
-    pub(in super::super) fn repository(files: &[(&str, &str)]) -> Workspace {
-        let mut w = Workspace::new(files);
-        let line =
-            "git init -q -b main && git add -A && git -c user.name=a -c user.email=a@b commit -qm first";
-        let out = w.call("run_command", json!({"command": line}));
-        assert_eq!(out.facts.exit, Some(0), "{}", out.text());
-        w
-    }
-
-    #[test]
-    fn no_tool_takes_an_option_for_a_name_or_leaves_the_workspace() {
-        let mut w = repository(&[("a", "1\n")]);
-        for (tool, args) in [
-            ("git_log", json!({"rev": "--output=x"})),
-            ("git_log", json!({"rev": "a b"})),
-            ("git_log", json!({"rev": "$(id)"})),
-            ("git_log", json!({"rev": ""})),
-            ("git_log", json!({"path": "../x"})),
-            ("git_diff", json!({"from": "--no-index"})),
-            ("git_diff", json!({"from": "HEAD", "to": "-O/etc/passwd"})),
-            ("git_diff", json!({"path": "/etc/passwd"})),
-            ("git_show", json!({"rev": "-x"})),
-            ("git_show", json!({"rev": "HEAD", "file": "../../etc/passwd"})),
-            ("git_add", json!({"paths": ["../x"]})),
-            ("git_add", json!({"paths": []})),
-            ("git_add", json!({"paths": [""]})),
-            ("git_branch", json!({"name": "-D"})),
-            ("git_branch", json!({"name": "x;touch y"})),
-            ("git_checkout", json!({"branch": "--orphan"})),
-            ("git_checkout", json!({"paths": ["/etc"]})),
-            ("git_checkout", json!({})),
-            ("git_commit", json!({"message": ""})),
-        ] {
-            let out = w.call(tool, args.clone());
-            assert!(out.is_error && !out.facts.may_have_changed_tree, "{tool} {args}: {}", out.text());
-        }
-        assert!(!w.path("y").exists() && !w.path("x").exists());
-    }
-
-    #[test]
-    fn neither_hooks_nor_configured_programs_run_and_nothing_is_fetched() {
-        let mut w = repository(&[("a.txt", "1\n"), (".gitattributes", "*.txt diff=evil\n")]);
-        for hook in ["pre-commit", "post-commit", "post-checkout", "commit-msg"] {
-            w.write(&format!(".git/hooks/{hook}"), "#!/bin/sh\ntouch ran\n");
-            w.chmod(&format!(".git/hooks/{hook}"), 0o755);
-        }
-        let config = "git config diff.evil.textconv 'touch ran; cat' && git config diff.evil.command 'touch ran' && \
-             git config core.fsmonitor 'touch ran' && git config core.pager 'touch ran; cat' && \
-             git config alias.status '!touch ran' && git config diff.external 'touch ran'";
-        assert_eq!(w.call("run_command", json!({"command": config})).facts.exit, Some(0));
-        w.write("a.txt", "2\n");
-        for (tool, args) in [
-            ("git_status", json!({})),
-            ("git_diff", json!({})),
-            ("git_add", json!({"paths": ["a.txt"]})),
-            ("git_diff", json!({"staged": true})),
-            ("git_commit", json!({"message": "second"})),
-            ("git_show", json!({"rev": "HEAD"})),
-            ("git_log", json!({"path": "a.txt"})),
-            ("git_checkout", json!({"branch": "other", "create": true})),
-        ] {
-            let out = w.call(tool, args);
-            assert!(!out.is_error, "{tool}: {}", out.text());
-            assert!(!w.path("ran").exists(), "{tool} ran what the repository says");
-        }
-    }
 }

@@ -10,15 +10,14 @@ use docket_schema::{
     tool::{FileSeen, ToolFacts},
 };
 
-use crate::policy::Sight;
+use crate::{calls::WholeOutputs, policy::Sight};
 
 use super::{
     base_view::BaseView,
-    memory::Memory,
     output::visible,
+    run_memory::Memory,
     runner::{Runner, RunnerError},
     signature::error_signature,
-    whole::WholeOutputs,
 };
 
 /// The hash of each file as this run last read or wrote it.

@@ -1,0 +1,39 @@
+//! Calls of the tools that run a line of the model's own. Pure.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Line;
+
+/// The tool that runs a line as it is.
+pub(crate) const RUN_COMMAND: &str = "run_command";
+/// The tool that finds the programs of a line in the virtual environment first.
+pub(crate) const VENV_RUN: &str = "venv_run";
+
+// The arguments of both. No doc comment: models would read it, as part of the schema.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommandArgs {
+    /// The shell line.
+    pub(crate) command: String,
+    /// Folder to run it in, relative to the workspace; the workspace itself where it is left out.
+    #[serde(default)]
+    pub(crate) cwd: Option<String>,
+    /// Seconds after which it is ended, 60 where it is left out, at most 300.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 300))]
+    pub(crate) timeout_s: Option<u64>,
+}
+
+impl CommandArgs {
+    pub(super) fn into_line(self) -> Line {
+        Line { shell: self.command, cwd: self.cwd, ..Line::default() }
+    }
+}
+
+/// The line of `run_command`, however much of its arguments is right: it was read so before there were others.
+pub(super) fn line_of_command(args: &Value) -> Line {
+    let text = |field: &str| args.get(field).and_then(Value::as_str).map(str::to_owned);
+    Line { shell: text("command").unwrap_or_default(), cwd: text("cwd"), ..Line::default() }
+}

@@ -1,0 +1,24 @@
+//! `git_add`: stages files.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::git_command::Git;
+
+pub(crate) const NAME: &str = "git_add";
+pub(crate) const DESCRIPTION: &str = "Stages files as they are now, deleted ones included, for git_commit. \
+    What the ignore files name is left out.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Files and folders, relative to the workspace; `.` is all of it.
+    #[schemars(length(min = 1))]
+    paths: Vec<String>,
+}
+
+impl Args {
+    pub(crate) fn git(&self) -> Result<Git, String> {
+        Git::new("add", &["--all"]).paths(&self.paths)
+    }
+}

@@ -1,0 +1,43 @@
+//! `git_branch`: lists branches, makes one, or removes one that is merged.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::git_command::Git;
+
+pub(crate) const NAME: &str = "git_branch";
+pub(crate) const DESCRIPTION: &str = "Lists the branches of the workspace's repository; makes one where name \
+    is given, or deletes it where it is merged.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// The branch; without it branches are listed.
+    #[serde(default)]
+    name: Option<String>,
+    /// Where a new one begins; HEAD where it is left out.
+    #[serde(default)]
+    from: Option<String>,
+    /// Delete it, where another branch has its commits.
+    #[serde(default)]
+    delete: Option<bool>,
+}
+
+impl Args {
+    pub(crate) fn git(&self) -> Result<Git, String> {
+        let git = Git::new("branch", &["--no-color"]);
+        match (&self.name, &self.from, self.delete == Some(true)) {
+            (None, None, false) => Ok(git.word("--list").word("--verbose")),
+            (None, _, _) => Err("give `name`, the branch".to_owned()),
+            (Some(name), from, false) => {
+                let git = git.word("--no-track").rev("name", name)?;
+                match from {
+                    Some(from) => git.rev("from", from),
+                    None => Ok(git),
+                }
+            }
+            (Some(name), None, true) => git.word("-d").rev("name", name),
+            (Some(_), Some(_), true) => Err("`from` and `delete` do not go together".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Paths as models write them: from the workspace, or as commands see them. Pure.
+
+use docket_schema::content::WorkPath;
+
+use crate::sandbox::WORKSPACE_INSIDE;
+
+/// Why a text is no path of the workspace, for the model.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a path in the workspace: give a relative path without `..`, such as src/main.rs")]
+pub(crate) struct PathError(pub(crate) String);
+
+/// A path as models write it; none where it is none of the workspace's.
+pub(crate) fn path_of(text: &str) -> Option<WorkPath> {
+    work_path(text).ok()
+}
+
+/// A path as models write it: `./a//b/` is `a/b`.
+pub(crate) fn work_path(text: &str) -> Result<WorkPath, PathError> {
+    let refuse = || PathError(text.chars().take(200).collect());
+    let text = within(text);
+    if text.starts_with('/') {
+        return Err(refuse());
+    }
+    let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    WorkPath::new(parts.join("/")).ok_or_else(refuse)
+}
+
+/// A path as commands see it, from the workspace on.
+pub(crate) fn within(text: &str) -> &str {
+    match text.strip_prefix(WORKSPACE_INSIDE) {
+        Some("") => ".",
+        Some(rest) => rest.strip_prefix('/').unwrap_or(text),
+        None => text,
+    }
+}
+
+/// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
+pub(crate) fn folder_path(text: Option<&str>) -> Result<Option<WorkPath>, PathError> {
+    match text.map(str::trim).map(within) {
+        None | Some("" | "." | "./") => Ok(None),
+        Some(text) => work_path(text).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_tidied_or_refused() {
+        let path = |text: &str| work_path(text).expect("legal");
+        assert_eq!(path("./a//b/"), path("a/b"));
+        for bad in ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."] {
+            assert!(work_path(bad).is_err(), "{bad:?}");
+        }
+    }
+}

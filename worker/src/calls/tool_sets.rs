@@ -1,0 +1,76 @@
+//! The sets of tools that a run can have. Pure.
+//!
+//! The seven of `core` are few on purpose. The 26 of `wide`: eleven for files (read, write, append, edit, move, copy,
+//! delete, make a folder, list, search, stat), eight for git (status, diff, log, show, add, commit, branch, checkout),
+//! two for commands (run, tests), two for a virtual environment (install, which also creates it; run) and three for
+//! memory (save; recall, which without a key lists; delete). `read_output` is one more.
+
+use docket_schema::tool::ToolSet;
+
+use super::acts::names;
+
+/// The names of a set, in the order in which a model is told of them.
+pub(crate) fn names_of(set: ToolSet) -> &'static [&'static str] {
+    match set {
+        ToolSet::Core => &[
+            "read_file",
+            "edit_file",
+            "create_file",
+            "search_codebase",
+            "list_files",
+            "run_command",
+            "run_tests",
+        ],
+        ToolSet::Wide => &[
+            "read_file",
+            "write_file",
+            "append_file",
+            "edit_file",
+            "move_file",
+            "copy_file",
+            "delete_file",
+            "make_folder",
+            "list_files",
+            "search_codebase",
+            "stat_file",
+            "git_status",
+            "git_diff",
+            "git_log",
+            "git_show",
+            "git_add",
+            "git_commit",
+            "git_branch",
+            "git_checkout",
+            "run_command",
+            "run_tests",
+            "venv_install",
+            "venv_run",
+            "memory_save",
+            "memory_recall",
+            "memory_delete",
+            "read_output",
+        ],
+    }
+}
+
+/// Those in no set that a role may have.
+pub(crate) const CARDS: [&str; 4] = ["plan_card", "diff_card", "review_report", "complete_task"];
+/// Those that only the runtime calls.
+pub(crate) const OWN: [&str; 3] = ["show_file", "show_changes", "survey"];
+
+/// The names of all tools, those of `core` first.
+pub fn all_names() -> impl Iterator<Item = &'static str> {
+    names().filter(|name| !OWN.contains(name) && !CARDS.contains(name))
+}
+
+/// Whether a set has a tool of this name.
+#[must_use]
+pub fn has(set: ToolSet, name: &str) -> bool {
+    names_of(set).contains(&name)
+}
+
+/// Whether this is a tool by which a role hands a structured result to the runtime.
+#[must_use]
+pub(crate) fn is_card(name: &str) -> bool {
+    CARDS.contains(&name)
+}

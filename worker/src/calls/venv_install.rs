@@ -1,0 +1,77 @@
+//! Calls of `venv_install`: packages, as the line of pip that they come to. Pure.
+
+use docket_schema::content::WorkPath;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Line, joined, work_path};
+
+pub(crate) const NAME: &str = "venv_install";
+pub(crate) const DESCRIPTION: &str = "Installs packages into the workspace's Python environment, and makes \
+    the environment where it is not there (also without packages). Without the network only files of the workspace can \
+    be installed.";
+
+/// Packages of one call at most.
+const PACKAGES_MAX: usize = 100;
+/// Longest name of a package, in bytes.
+const PACKAGE_BYTES_MAX: usize = 300;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Packages as pip takes them: requests, "django>=5", ./wheels/a.whl.
+    #[serde(default)]
+    packages: Option<Vec<String>>,
+    /// A requirements file, relative to the workspace.
+    #[serde(default)]
+    requirements: Option<String>,
+}
+
+impl Args {
+    /// As policies read it, whatever is done beside: the packages decide.
+    pub(super) fn line(&self) -> Result<Line, String> {
+        let words = [vec!["pip".to_owned(), "install".to_owned()], self.words()?].concat();
+        let reads = self.requirements()?.iter().map(ToString::to_string).collect();
+        Ok(Line { shell: joined(&words), reads, ..Line::default() })
+    }
+
+    /// The requirements file, where one is named.
+    pub(crate) fn requirements(&self) -> Result<Option<WorkPath>, String> {
+        let file = self.requirements.as_deref().filter(|file| !file.trim().is_empty());
+        file.map(work_path).transpose().map_err(|error| format!("`requirements`: {error}"))
+    }
+
+    /// The words of pip's own line, behind `install`.
+    pub(crate) fn words(&self) -> Result<Vec<String>, String> {
+        let packages = self.packages.as_deref().unwrap_or_default();
+        if packages.len() > PACKAGES_MAX {
+            return Err(format!("`packages` names {}, more than {PACKAGES_MAX}", packages.len()));
+        }
+        let mut words = Vec::new();
+        if let Some(path) = self.requirements()? {
+            words.extend(["-r".to_owned(), format!("./{path}")]);
+        }
+        for package in packages {
+            let package = package.trim();
+            let legal = package.len() <= PACKAGE_BYTES_MAX && !package.chars().any(char::is_control);
+            if package.is_empty() || package.starts_with('-') || !legal {
+                let shown: String = package.chars().take(80).collect();
+                return Err(format!("`packages`: `{shown}` is no package, as requests or ./wheels/a.whl"));
+            }
+            words.push(package.to_owned());
+        }
+        Ok(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_words_and_no_commands() {
+        let packages = Some(vec!["a; rm -rf x".to_owned(), "$(id)".to_owned()]);
+        let args = Args { packages, requirements: None };
+        assert_eq!(args.line().expect("a line").shell, "pip install 'a; rm -rf x' '$(id)'");
+    }
+}

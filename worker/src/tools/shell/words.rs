@@ -1,0 +1,95 @@
+//! The words of a command as its program gets them, read from a line's tree. Pure.
+
+use tree_sitter::Node;
+
+/// A node as it is written.
+pub(super) fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
+    line.get(node.byte_range()).unwrap_or_default()
+}
+
+/// A word as the program gets it, but for what the shell would put in.
+pub(super) fn word(node: Node<'_>, line: &str) -> String {
+    let text = source(node, line);
+    match node.kind() {
+        "command_name" | "concatenation" => {
+            let mut children = node.walk();
+            let (mut out, mut at) = (String::new(), node.start_byte());
+            for child in node.children(&mut children) {
+                out.push_str(line.get(at..child.start_byte()).unwrap_or_default());
+                out.push_str(&word(child, line));
+                at = child.end_byte();
+            }
+            out
+        }
+        "word" => unescaped(text, |_| true),
+        "raw_string" => text.trim_start_matches('\'').trim_end_matches('\'').to_owned(),
+        "string" => {
+            let inner = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
+            unescaped(inner, |c| "\"\\$`\n".contains(c))
+        }
+        "ansi_c_string" => {
+            text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text).to_owned()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Without the backslashes that hide a character of `hidden`; a line's end behind one is none.
+fn unescaped(text: &str, hidden: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek().copied()) {
+            ('\\', Some(next)) if hidden(next) => {
+                chars.next();
+                out.extend(Some(next).filter(|next| *next != '\n'));
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
+pub(super) fn behind_redirects(command: Node<'_>) -> Vec<Node<'_>> {
+    let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
+    let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
+    let Some(outer) = outer else { return Vec::new() };
+    let mut redirects = outer.walk();
+    let mut words = Vec::new();
+    for redirect in outer.children(&mut redirects).filter(|child| child.kind() == "file_redirect") {
+        let mut parts = redirect.walk();
+        let all = redirect.children_by_field_name("destination", &mut parts);
+        words.extend(all.skip(1));
+    }
+    words
+}
+
+/// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
+pub(super) fn is_expanded(word: &str) -> bool {
+    let (mut is_single, mut is_double) = (false, false);
+    let mut chars = word.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' if !is_double => is_single = !is_single,
+            _ if is_single => {}
+            '\\' => drop(chars.next()),
+            '"' => is_double = !is_double,
+            '`' => return true,
+            '$' if chars.peek().is_some_and(|c| c.is_ascii_alphanumeric() || "_({[@*#?$!-".contains(*c)) => {
+                return true;
+            }
+            '*' | '?' | '[' if !is_double => return true,
+            '{' if !is_double && is_braced(word) => return true,
+            _ => {}
+        }
+    }
+    // A process substitution is the name of a pipe.
+    word.starts_with("<(") || word.starts_with(">(")
+}
+
+/// Whether bash may make several words of it.
+fn is_braced(word: &str) -> bool {
+    let inner = word.split_once('{').map(|(_, rest)| rest);
+    inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
+}
