@@ -141,7 +141,8 @@ impl Driver {
             (Ok(settings), model) => (settings, model),
             (Err(text), _) => return Ok(Half::error(text)),
         };
-        let denied_tools = state.pins.as_deref().map_or_else(Vec::new, |pins| not_for_pieces(state, pins));
+        let denied_tools =
+            state.pins.as_deref().map_or_else(Vec::new, |pins| not_for_pieces(&*self.engine, state, pins));
         let mut blobs = Vec::new();
         let start = match start {
             None => None,
@@ -193,7 +194,8 @@ impl Driver {
             .map(|(_, tool)| tool)
             .collect();
         let nth = allowed.iter().position(|tool| tool.call == *call);
-        let all = allowances(state, pins, &allowed);
+        let time_max_ms = self.engine.time_for_calls(state, pins.settings.time_max_ms);
+        let all = allowances(state, pins, &allowed, time_max_ms);
         let own = nth.and_then(|nth| all.into_iter().nth(nth)).unwrap_or(Ok(Allowance::default()));
         let Allowance { tokens, cost_nusd, time_ms } = own?;
         Ok(SettingsPatch {
