@@ -355,10 +355,7 @@ fn a_piece_may_not_do_what_its_giver_may_not() {
     }
     let log = log(may());
     let pins = log.state.pins.clone().expect("started");
-    assert!(
-        delegation::not_for_pieces(&React, &log.state, &pins).is_empty(),
-        "who has no role may do all"
-    );
+    assert!(delegation::not_for_pieces(&React, &log.state, &pins).is_empty(), "who has no role may do all");
 }
 
 #[test]
