@@ -1,33 +1,26 @@
-//! Effects: asking a model, and what that leaves behind as events. Tools and gates have a [`Workbench`].
+//! Asking a model: the call, its limits, and what comes of it as events.
 
-use std::{borrow::Cow, time::Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
 use docket_schema::{
-    content::{BlobRef, Content},
-    message::{Part, StopReason, Usage},
     redact::Redactor,
-    run::{ModelAnswered, ModelFailed, Purpose, RunEvent, RunState, is_cut},
+    run::{ModelFailed, Purpose, RunState},
 };
 
 use super::{
-    journal::Outgoing,
     material::Material,
+    model_answer::answered,
+    outgoing::Outgoing,
+    time_limits::{SILENCE_AT_MOST, time_ends_at},
     voices::Voices,
-    workbench::{Workbench, time_ends_at},
+    workbench::Workbench,
 };
 use crate::{
     clock,
-    engine::{ANSWER_INLINE_BYTES_MAX, ModelCall},
+    engine::ModelCall,
     model::{Attempt, Delta, ModelError, Rendered, TimeoutKind, next_delay},
     progress::ProgressNote,
-    tools,
-    workspace::SnapshotError,
 };
-
-/// Arguments of all calls of an answer, in bytes of JSON: they stand in its event, and an append that
-/// is too large would throw the answer away, to be paid for again.
-const ARGS_BYTES_MAX: usize = 128 * 1024;
 
 /// What acts: models and workbench.
 pub(super) struct Hands {
@@ -45,11 +38,9 @@ impl Hands {
         material: &Material,
         progress: &ProgressNote,
     ) -> Outgoing {
-        let pins = &state.pins;
-        let mut out = Outgoing::default();
         let attempt = Attempt(call.attempt);
         let started = Instant::now();
-        let mut on_delta = |_: Delta<'_>| progress.at_most(super::turn::SILENCE_AT_MOST);
+        let mut on_delta = |_: Delta<'_>| progress.at_most(SILENCE_AT_MOST);
         let asked = self.voices.call(rendered, attempt, &mut on_delta);
         // A budget of time bounds the call, too; what is over is told by the next decision.
         let answer = match time_ends_at(state) {
@@ -64,367 +55,39 @@ impl Hands {
         };
         match answer {
             Ok(answer) => {
-                let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
-                let prices = prices.unwrap_or_default();
-                let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
-                let stop = match answer.stop_reason.clone() {
-                    StopReason::Other(said) => {
-                        StopReason::Other(self.bench.redactor.values(&said).into_owned())
-                    }
-                    known => known,
-                };
-                let silent = answer.usage.asked_tokens() == 0 && answer.usage.output_tokens == 0;
-                let usage = match silent {
-                    true => Usage::estimated(rendered.body.len() as u64, answer.bytes()),
-                    false => answer.usage,
-                };
-                let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
-                let mut parts = struck(answer.into_parts(call.turn), &self.bench.redactor);
-                if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
-                    withhold_calls(&mut parts);
-                }
-                if is_cut(&stop) {
-                    tell_cut(&mut parts, call.output_tokens_max);
-                }
-                if several {
-                    parts.iter_mut().for_each(|part| sign(part, call));
-                }
-                let mut room = ARGS_BYTES_MAX;
-                let parts = parts.into_iter().map(|part| fitted(named(part), &mut room));
-                let parts = parts.map(|part| placed(part, &mut out, material)).collect();
-                let event = ModelAnswered {
-                    call: call.call.clone(),
-                    parts,
-                    stop,
-                    usage,
-                    cost_nusd: prices.cost_nusd(usage),
-                    first_byte_ms,
-                    total_ms,
-                };
-                out.push(call.turn, event);
+                answered(call, answer, rendered.body.len() as u64, state, &self.bench.redactor, material)
             }
-            Err(error) => {
-                // Of this model: another one's patience is not used up.
-                let attempt = state.asking.failures_of(&call.model).attempts + 1;
-                let retry_in = next_delay(attempt, &error, clock::jitter());
-                let (message, retry_in) = match call.purpose {
-                    Purpose::Decide | Purpose::Plan | Purpose::Review => (error.to_string(), retry_in),
-                    // A summary is asked for once: the rule's is at hand.
-                    Purpose::Compact => (error.without_retry("the summary is made by rule"), None),
-                };
-                let event = ModelFailed {
-                    call: call.call.clone(),
-                    error: error.kind().to_owned(),
-                    message: self.bench.redactor.text(&message).into_owned(),
-                    retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
-                    retry_after_ms: error.retry_after_ms(),
-                    needs_person: error.needs_person(),
-                    duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                };
-                out.push(call.turn, event);
-            }
-        }
-        out
-    }
-
-    /// Runs the open tool calls; the next request finds their results at hand.
-    pub(super) async fn run_tools(
-        &mut self,
-        state: &RunState,
-        material: &Material,
-    ) -> Result<Outgoing, SnapshotError> {
-        let out = self.bench.run_tools(state, material).await?;
-        keep_results(&out, material);
-        Ok(out)
-    }
-
-    /// The same after a crash, as the calls' recovery classes allow.
-    pub(super) async fn run_tools_again(
-        &mut self,
-        state: &RunState,
-        material: &Material,
-    ) -> Result<Outgoing, SnapshotError> {
-        let out = self.bench.run_tools_again(state, material).await?;
-        keep_results(&out, material);
-        Ok(out)
-    }
-}
-
-/// What a result shows the model is kept at hand; whole outputs and files are not.
-pub(super) fn keep_results(out: &Outgoing, material: &Material) {
-    for (_, event) in out.events() {
-        if let RunEvent::ToolFinished(finished) = event
-            && let Some(blob) = finished.content.blob()
-            && let Some(bytes) = out.bytes_of(&blob)
-        {
-            material.keep(blob, Bytes::copy_from_slice(bytes));
+            Err(error) => failed(call, &error, state, &self.bench.redactor, started),
         }
     }
 }
 
-/// An answer without the worker's keys and configured values, which a server may echo. All that follows from it,
-/// its calls and the next request included, follows from what is struck here.
-fn struck(parts: Vec<Part>, redactor: &Redactor) -> Vec<Part> {
-    let text = |text: &mut String| {
-        if let Cow::Owned(without) = redactor.values(text) {
-            *text = without;
-        }
+/// A failed attempt as an event.
+fn failed(
+    call: &ModelCall,
+    error: &ModelError,
+    state: &RunState,
+    redactor: &Redactor,
+    started: Instant,
+) -> Outgoing {
+    // Of this model: another one's patience is not used up.
+    let attempt = state.asking.failures_of(&call.model).attempts + 1;
+    let retry_in = next_delay(attempt, error, clock::jitter());
+    let (message, retry_in) = match call.purpose {
+        Purpose::Decide | Purpose::Plan | Purpose::Review => (error.to_string(), retry_in),
+        // A summary is asked for once: the rule's is at hand.
+        Purpose::Compact => (error.without_retry("the summary is made by rule"), None),
     };
-    let one = |mut part: Part| {
-        match &mut part {
-            Part::Text { text: Content::Text(said) } => text(said),
-            Part::Text { text: Content::B64(_) | Content::Blob(_) } | Part::ToolResult { .. } => {}
-            Part::Thinking { data, .. } => {
-                let sealed = is_sealed(data);
-                // What is signed cannot be changed and still be taken back: it goes.
-                if redactor.values_of(data) && sealed {
-                    return None;
-                }
-            }
-            Part::ToolUse(tool) => {
-                text(&mut tool.name);
-                redactor.values_of(&mut tool.args);
-                tool.malformed.iter_mut().for_each(text);
-            }
-        }
-        Some(part)
+    let event = ModelFailed {
+        call: call.call.clone(),
+        error: error.kind().to_owned(),
+        message: redactor.text(&message).into_owned(),
+        retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        retry_after_ms: error.retry_after_ms(),
+        needs_person: error.needs_person(),
+        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     };
-    parts.into_iter().filter_map(one).collect()
-}
-
-/// Whether reasoning bears a signature, or is a cipher.
-fn is_sealed(data: &serde_json::Value) -> bool {
-    ["signature", "data", "encrypted_content"].iter().any(|field| !data[*field].is_null())
-}
-
-/// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
-fn sign(part: &mut Part, call: &ModelCall) {
-    if let Part::Thinking { provider, .. } = part
-        && *provider == call.model.provider
-    {
-        *provider = call.model.to_string();
-    }
-}
-
-/// Who refuses wants nothing done: calls that came before the refusal are told in words and not carried out.
-fn withhold_calls(parts: &mut Vec<Part>) {
-    let mut names = Vec::new();
-    parts.retain(|part| match part {
-        Part::ToolUse(tool) => {
-            names.push(format!("`{}`", tool.name.chars().take(64).collect::<String>()));
-            false
-        }
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => true,
-    });
-    if names.is_empty() {
-        return;
-    }
-    let told = format!("(The refusal came with calls that were not carried out: {}.)", names.join(", "));
-    let said = parts.iter_mut().rev().find_map(|part| match part {
-        Part::Text { text: Content::Text(text) } => Some(text),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
-    });
-    match said {
-        Some(text) => text.push_str(&format!("\n\n{told}")),
-        None => parts.push(Part::Text { text: told.into() }),
-    }
-}
-
-/// A call that the output limit cut is not run, whatever its half comes to: the model is told.
-fn tell_cut(parts: &mut [Part], tokens_max: u32) {
-    let Some(Part::ToolUse(tool)) = parts.last_mut() else { return };
-    let begin = match (&tool.malformed, tool.args.as_object()) {
-        (Some(text), _) => text.chars().take(200).collect(),
-        // Nothing of its arguments had come yet.
-        (None, Some(args)) if args.is_empty() => String::new(),
-        (None, _) => return,
-    };
-    let why = format!(
-        "{CUT} {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
-    );
-    (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
-}
-
-/// What is said of a call whose arguments were no object, or were not taken ([`tell_cut`], [`fitted`]).
-pub(super) fn not_run(tool: &str, text: &str) -> String {
-    if text.starts_with(CUT) || text.contains(TOO_LARGE) {
-        return format!("The call of {tool} was not run: {text}");
-    }
-    let why = match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => "they are JSON, and no object".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let shown: String = text.chars().take(400).collect();
-    format!(
-        "The arguments of {tool} are not a JSON object ({why}). They were: {shown}\nCall it again with one JSON object."
-    )
-}
-
-/// How what is said begins of a call that an answer's limit cut, and what of one that is too large holds.
-const CUT: &str = "cut at the limit of";
-const TOO_LARGE: &str = "bytes, more than a call may have";
-
-/// A call bears its tool's own name, in the log and in what the model reads of itself.
-fn named(mut part: Part) -> Part {
-    if let Part::ToolUse(tool) = &mut part {
-        let meant = tools::meant_name(&tool.name);
-        if meant != tool.name {
-            tool.name = meant.to_owned();
-        }
-    }
-    part
-}
-
-/// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
-fn fitted(part: Part, room: &mut usize) -> Part {
-    let Part::ToolUse(mut tool) = part else { return part };
-    let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));
-    let bytes = json.len() + said;
-    match room.checked_sub(bytes) {
-        Some(left) => *room = left,
-        None => {
-            let begin: String = tool.malformed.as_ref().unwrap_or(&json).chars().take(200).collect();
-            let why = format!("{bytes} {TOO_LARGE}; do it in smaller parts: {begin}");
-            (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
-        }
-    }
-    Part::ToolUse(tool)
-}
-
-/// Long text of an answer goes out of line.
-fn placed(part: Part, out: &mut Outgoing, material: &Material) -> Part {
-    match part {
-        Part::Text { text: Content::Text(text) } if text.len() > ANSWER_INLINE_BYTES_MAX => {
-            let blob = BlobRef::of(text.as_bytes());
-            material.keep(blob, Bytes::from(text.clone()));
-            out.blob(blob, text.into_bytes());
-            Part::Text { text: Content::Blob(blob) }
-        }
-        other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use docket_schema::{
-        ids::Turn,
-        message::{CallId, ToolUse},
-    };
-
-    use super::*;
-
-    #[test]
-    fn a_call_that_the_limit_cut_is_told_and_not_run() {
-        let call = |args: serde_json::Value, malformed: Option<&str>| {
-            let malformed = malformed.map(str::to_owned);
-            Part::ToolUse(ToolUse {
-                call: CallId::tool(Turn(1), 0),
-                name: "create_file".to_owned(),
-                args,
-                malformed,
-            })
-        };
-        let whole = call(serde_json::json!({ "path": "a" }), None);
-        for (last, told) in [
-            (call(serde_json::Value::Null, Some("{\"path\": \"a")), true),
-            (call(serde_json::json!({}), None), true),
-            (whole.clone(), false),
-            (Part::Text { text: "and".into() }, false),
-        ] {
-            let mut parts = vec![whole.clone(), last.clone()];
-            tell_cut(&mut parts, 8192);
-            assert_eq!(parts[0], whole);
-            match &parts[1] {
-                Part::ToolUse(tool) if told => {
-                    let words = tool.malformed.as_deref().unwrap_or_default();
-                    assert!(words.contains("8192 tokens") && words.contains("smaller parts"), "{words}");
-                }
-                other => assert!(!told && *other == last, "{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_server_echoes_of_the_workers_keys_is_struck_out_of_every_part() {
-        use serde_json::json;
-        let redactor = Redactor::new(["sk-of-this-worker".to_owned()]);
-        let thinking = |data| Part::Thinking { provider: "anthropic".to_owned(), data };
-        let call = |name: &str, args, malformed: Option<&str>| {
-            let malformed = malformed.map(str::to_owned);
-            let call = CallId::tool(Turn(1), 0);
-            Part::ToolUse(ToolUse { call, name: name.to_owned(), args, malformed })
-        };
-        let said = |key: &str| {
-            vec![
-                Part::Text { text: format!("It is {key}.").into() },
-                thinking(json!({ "thinking": format!("{key}!") })),
-                call(key, json!({ "a": { key: [key] } }), None),
-                call("x", json!(null), Some(&format!("{{ {key}"))),
-            ]
-        };
-        let sealed = |key: &str| thinking(json!({ "thinking": key, "signature": "s" }));
-        let mut parts = said("sk-of-this-worker");
-        parts.extend([sealed("sk-of-this-worker"), sealed("other")]);
-        let mut expected = said("[REDACTED: configured value]");
-        expected.push(sealed("other"));
-        assert_eq!(struck(parts, &redactor), expected);
-        // And the shape of a secret stays: calls are carried out as asked.
-        let shape = vec![Part::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
-        assert_eq!(struck(shape.clone(), &redactor), shape);
-    }
-
-    #[test]
-    fn calls_of_a_refusal_are_told_and_not_run() {
-        let call = Part::ToolUse(ToolUse {
-            call: CallId::tool(Turn(1), 0),
-            name: "run_command".to_owned(),
-            args: serde_json::json!({}),
-            malformed: None,
-        });
-        let told = "(The refusal came with calls that were not carried out: `run_command`.)";
-        for (mut parts, then) in [
-            (vec![call.clone()], told.to_owned()),
-            (vec![Part::Text { text: "No.".into() }, call], format!("No.\n\n{told}")),
-            (vec![Part::Text { text: "No.".into() }], "No.".to_owned()),
-        ] {
-            withhold_calls(&mut parts);
-            assert_eq!(parts, [Part::Text { text: then.into() }]);
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_with_arguments_is_told() {
-        for (text, words) in [
-            ("{\"a\": 1,}", "trailing comma at line 1 column 9"),
-            ("{'a': 1}", "key must be a string"),
-            ("[1]", "they are JSON, and no object"),
-            ("{\"a\": \"x\ny\"}", "control character"),
-        ] {
-            let told = not_run("edit_file", text);
-            assert!(told.contains(words) && told.contains(text), "{told}");
-        }
-        let told = not_run(
-            "create_file",
-            "cut at the limit of 8192 tokens for one answer; do it in smaller parts: {",
-        );
-        assert!(told.starts_with("The call of create_file was not run: cut at the limit"), "{told}");
-    }
-
-    #[test]
-    fn arguments_that_no_event_can_hold_come_back_to_the_model() {
-        let call = |nth, bytes: usize| {
-            let args = serde_json::json!({ "path": "a", "content": "x".repeat(bytes) });
-            let call = CallId::tool(Turn(1), nth);
-            Part::ToolUse(ToolUse { call, name: "create_file".to_owned(), args, malformed: None })
-        };
-        let mut room = ARGS_BYTES_MAX;
-        let parts = [call(0, 1000), call(1, 300_000), call(2, 100_000), call(3, 100_000)];
-        let parts: Vec<Part> = parts.into_iter().map(|part| fitted(part, &mut room)).collect();
-        assert!(serde_json::to_vec(&parts).unwrap().len() < docket_schema::event::PAYLOAD_BYTES_MAX);
-        let told = parts.iter().map(|part| match part {
-            Part::ToolUse(tool) => tool.malformed.as_deref().is_some_and(|why| why.contains("smaller parts")),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => false,
-        });
-        assert_eq!(told.collect::<Vec<_>>(), [false, true, false, true]);
-    }
+    let mut out = Outgoing::default();
+    out.push(call.turn, event);
+    out
 }

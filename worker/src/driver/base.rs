@@ -22,11 +22,8 @@ use docket_schema::{
 };
 
 use super::{
-    checks,
-    journal::{Journal, Outgoing},
-    material::Material,
-    start::{StartError, restored},
-    workbench::Workbench,
+    checks, journal::Journal, material::Material, outgoing::Outgoing, redaction::redact_facts,
+    run_workspace::restored, start_error::StartError, workbench::Workbench,
 };
 use crate::{bootstrap::Bootstrap, lint};
 
@@ -100,7 +97,7 @@ async fn run(bench: &Workbench, state: &RunState, gates: Vec<GateSpec>) -> Vec<B
         let outcome = checks::run(bench, state, &open, &[]).await;
         let passed = checks::passed(&open, &outcome);
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let facts = bench.redacted(outcome.facts);
+        let facts = redact_facts(&bench.redactor, outcome.facts);
         done.push(BaseChecked { gate, passed, facts, duration_ms, shared: false });
     }
     done

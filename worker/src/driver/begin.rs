@@ -16,7 +16,7 @@ use docket_schema::{
     wire::Lease,
 };
 
-use super::{context::Context, material::Material, start::StartError};
+use super::{context::Context, material::Material, start_error::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, Engine, RoleDef, prompt},

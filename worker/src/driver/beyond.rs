@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use docket_schema::{content::WorkPath, ids::BlobHash, message::ToolUse, policy::AllowList};
 
 use super::{
-    act::not_run,
     granted::{Granted, told},
-    workbench::{Workbench, refusal},
+    malformed::not_run,
+    workbench::Workbench,
 };
 use crate::{
     mcp,
@@ -37,10 +37,10 @@ impl Workbench {
     /// Calls a server's tool. What it did on the network stands below its result.
     pub(super) async fn ask_server(&self, tool: &ToolUse, network: Option<Arc<AllowList>>) -> ToolOutcome {
         if let Some(text) = &tool.malformed {
-            return refusal(&tool.name, not_run(&tool.name, text));
+            return ToolOutcome::error(&tool.name, not_run(&tool.name, text));
         }
         let Some(external) = self.external.iter().find(|external| external.name == tool.name) else {
-            return refusal(&tool.name, format!("`{}` is no tool of this run", tool.name));
+            return ToolOutcome::error(&tool.name, format!("`{}` is no tool of this run", tool.name));
         };
         let asked = mcp::Asked { tool: external, args: &tool.args, network };
         let mut outcome = mcp::call(&self.runner.0, &self.servers, &self.settings, asked).await;

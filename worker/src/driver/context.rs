@@ -14,7 +14,7 @@ use cap_std::fs::Dir;
 use docket_schema::{content::WorkPath, ids::TreeHash, run::LinterSpec};
 use serde::{Deserialize, Serialize};
 
-use super::start::StartError;
+use super::start_error::StartError;
 use crate::{
     engine::prompt::{INSTRUCTIONS_BYTES_MAX, Instructions, Project, is_others},
     lint,

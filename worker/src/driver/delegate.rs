@@ -8,48 +8,38 @@
 use std::time::Instant;
 
 use docket_schema::{
-    content::{BlobRef, Content, WorkPath},
+    content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
-    ids::{RunId, Seq, TaskId},
+    ids::{RunId, Seq},
     message::{CallId, ToolUse},
-    run::{ChildAnswered, RunEvent, RunState, SnapshotTaken, Spent, ToolRequested, ToolStatus, Verdict},
-    snapshot::{LeftOut, PathChange},
+    run::{ChildAnswered, RunEvent, RunState, Spent, ToolRequested, ToolStatus, Verdict},
+    snapshot::LeftOut,
     task::{DelegatedBy, SettingsPatch, TaskState},
     tool::{ChildFacts, ToolFacts},
-    wire::{ChildView, DelegateRequest, TaskView},
+    wire::{ChildView, DelegateRequest},
 };
 
 use super::{
-    act::keep_results,
-    journal::{INLINE_BLOBS_BYTES_MAX, JournalError, Outgoing, of_client, snapshots, upload},
+    child_report::ChildReport,
+    child_start::{overlays, parts_of, start_of},
+    driver_error::DriverError,
+    journal::{INLINE_BLOBS_BYTES_MAX, Journal, JournalError, of_client, upload},
+    malformed::not_run,
     material::{Material, READ_PATIENCE},
-    start::StartError,
-    turn::{Driver, DriverError, RECORD_AT_MOST},
-    workbench::refusal,
+    outgoing::Outgoing,
+    time_limits::RECORD_AT_MOST,
+    workbench::Workbench,
 };
 use crate::{
-    bootstrap::Bootstrap,
     client::{Client, Lineage, patiently, patiently_without_room},
-    engine::{Allowance, allowances, delegates, not_for_pieces},
+    engine::{Allowance, Engine, allowances, delegates, not_for_pieces},
     progress::ProgressNote,
     tools::{self, Delegate, ToolOutcome},
-    workspace::{
-        Blobs as _, Conflict, Ours, PendingBlobs, RestoreTarget, SnapshotDelta, Workspace, changed_paths,
-        restore, take_over, tree_of,
-    },
+    workspace::{Blobs as _, Ours, SnapshotDelta, changed_paths, take_over, tree_of},
 };
-
-/// Parts of a snapshot from which a child may start: they stand in one append with its `RunStarted`.
-const START_PARTS_MAX: usize = 48;
 
 /// Words of a child that its parent's model is shown, in characters.
 const WORDS_CHARS_MAX: usize = 16_000;
-
-/// Paths that a result names.
-const PATHS_NAMED_MAX: usize = 100;
-
-/// Characters of a conflict's lines that a result shows.
-const CONFLICT_CHARS_MAX: usize = 2000;
 
 /// Whether open calls are met after a crash, or a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +58,21 @@ enum Half {
 
 impl Half {
     fn error(text: String) -> Self {
-        Self::Done(ToolStatus::Error, Box::new(refusal(tools::DELEGATE, text)), None)
+        Self::Done(ToolStatus::Error, Box::new(ToolOutcome::error(tools::DELEGATE, text)), None)
     }
 }
 
-impl Driver {
-    /// Runs the open calls: those that delegate here, all others on the workbench.
-    pub(super) async fn tools(
+/// The open calls of a run, and what they are run with.
+pub(super) struct OpenCalls<'a> {
+    pub(super) engine: &'a dyn Engine,
+    pub(super) journal: &'a mut Journal,
+    pub(super) bench: &'a mut Workbench,
+    pub(super) material: &'a Material,
+}
+
+impl OpenCalls<'_> {
+    /// Runs them: those that delegate here, all others on the workbench. The next request finds their results at hand.
+    pub(super) async fn run(
         &mut self,
         resumed: Resumed,
         progress: &ProgressNote,
@@ -84,9 +82,10 @@ impl Driver {
         let gives = |tool: &ToolUse| pins.as_ref().is_some_and(|pins| delegates(pins, tool));
         if !state.open_tools.iter().any(|(_, tool)| gives(tool)) {
             let done = match resumed {
-                Resumed::No => self.hands.run_tools(state, &self.material).await?,
-                Resumed::Yes => self.hands.run_tools_again(state, &self.material).await?,
+                Resumed::No => self.bench.run_tools(state, self.material).await?,
+                Resumed::Yes => self.bench.run_tools_again(state, self.material).await?,
             };
+            self.material.keep_results(&done);
             return Ok(done);
         }
         let mut out = Outgoing::default();
@@ -96,8 +95,8 @@ impl Driver {
             let half = self.half(&open, &tool, &out).await?;
             let Half::Done(status, outcome, delta) = half else { continue };
             let state = self.journal.state();
-            let result = self.hands.bench.result_of(state, &open, (status, *outcome), started.elapsed());
-            keep_results(&result, &self.material);
+            let result = self.bench.result_of(state, &open, (status, *outcome), started.elapsed());
+            self.material.keep_results(&result);
             out.join(result);
             if let Some(delta) = delta.filter(|delta| !delta.is_empty()) {
                 out.snapshot(state.turn, delta);
@@ -115,10 +114,10 @@ impl Driver {
     ) -> Result<Half, DriverError> {
         if let Verdict::Deny { rule, reason } | Verdict::Ask { rule, question: reason } = &open.policy {
             let text = format!("Refused by policy ({rule}): {reason}");
-            return Ok(Half::Done(ToolStatus::Refused, Box::new(refusal(&tool.name, text)), None));
+            return Ok(Half::Done(ToolStatus::Refused, Box::new(ToolOutcome::error(&tool.name, text)), None));
         }
         if let Some(text) = &tool.malformed {
-            return Ok(Half::error(super::act::not_run(&tool.name, text)));
+            return Ok(Half::error(not_run(&tool.name, text)));
         }
         let asked = match tools::delegate_args(tool) {
             Ok(asked) => asked,
@@ -141,7 +140,8 @@ impl Driver {
             (Ok(settings), model) => (settings, model),
             (Err(text), _) => return Ok(Half::error(text)),
         };
-        let denied_tools = state.pins.as_deref().map_or_else(Vec::new, |pins| not_for_pieces(state, pins));
+        let denied_tools =
+            state.pins.as_deref().map_or_else(Vec::new, |pins| not_for_pieces(self.engine, state, pins));
         let mut blobs = Vec::new();
         let start = match start {
             None => None,
@@ -193,7 +193,8 @@ impl Driver {
             .map(|(_, tool)| tool)
             .collect();
         let nth = allowed.iter().position(|tool| tool.call == *call);
-        let all = allowances(state, pins, &allowed);
+        let time_max_ms = self.engine.time_for_calls(state, pins.settings.time_max_ms);
+        let all = allowances(state, pins, &allowed, time_max_ms);
         let own = nth.and_then(|nth| all.into_iter().nth(nth)).unwrap_or(Ok(Allowance::default()));
         let Allowance { tokens, cost_nusd, time_ms } = own?;
         Ok(SettingsPatch {
@@ -245,16 +246,16 @@ impl Driver {
                 last = Some((own, summary(&events)));
             }
         }
-        let mut told = Told { run, spent, ..Told::default_of(&child.view, asked.writes) };
+        let mut told = ChildReport { run, spent, ..ChildReport::new(&child.view, asked.writes) };
         let mut delta = None;
         if let Some((last, words)) = &last {
             told.words = self.words(words.as_ref().or(last.last_text.as_ref())).await?;
             let start = match &child.view.task.delegated_by {
-                Some(DelegatedBy { start: Some(start), .. }) => parts_of(&self.material, start).await?,
+                Some(DelegatedBy { start: Some(start), .. }) => parts_of(self.material, start).await?,
                 Some(_) | None => Vec::new(),
             };
             let start = overlays(&start).0;
-            let base = self.hands.bench.workspace.base_manifest();
+            let base = self.bench.workspace.base_manifest();
             let changed = changed_paths(&tree_of(base, &start), &tree_of(base, &last.overlay));
             told.changed = changed.into_iter().map(|change| change.path).collect();
             if asked.writes && child.view.task.state == TaskState::Completed && !told.changed.is_empty() {
@@ -265,8 +266,8 @@ impl Driver {
                     .collect();
                 let ours =
                     Ours { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &left_out };
-                let workspace = &mut self.hands.bench.workspace;
-                let taken = take_over(workspace, ours, (&start, &last.overlay), &self.material).await;
+                let workspace = &mut self.bench.workspace;
+                let taken = take_over(workspace, ours, (&start, &last.overlay), self.material).await;
                 let taken = taken.map_err(|error| DriverError::TakeOver(Box::new(error)))?;
                 told.merged = taken.delta.changes.iter().map(|change| change.path.clone()).collect();
                 told.conflicts = taken.conflicts;
@@ -346,139 +347,4 @@ fn instructions(text: &str, writes: bool, denied: &[String]) -> String {
          of it: say in them what you found or did.",
         text.trim_end()
     )
-}
-
-/// How the run's tree differs from its base, as its child is to find it; none where it does not.
-fn start_of(state: &RunState) -> Result<Option<Vec<u8>>, String> {
-    let changes = |overlay: &docket_schema::run::Overlay| -> Vec<PathChange> {
-        overlay.iter().map(|(path, entry)| PathChange { path: path.clone(), entry: *entry }).collect()
-    };
-    let (changes, git_changes) = (changes(&state.overlay), changes(&state.git_overlay));
-    let Some(tree) = state.tree.filter(|_| !changes.is_empty() || !git_changes.is_empty()) else {
-        return Ok(None);
-    };
-    let (left_out, blobs) = (Vec::new(), PendingBlobs::default());
-    let (parts, _) = snapshots(SnapshotDelta { changes, git_changes, tree, left_out, blobs, files_read: 0 });
-    if parts.len() > START_PARTS_MAX {
-        return Err(
-            "the workspace differs from its base in more paths than a child can start from".to_owned()
-        );
-    }
-    Ok(Some(serde_json::to_vec(&parts).expect("plain data with string keys")))
-}
-
-async fn parts_of(material: &Material, start: &BlobRef) -> Result<Vec<SnapshotTaken>, DriverError> {
-    let bytes = material.get(start).await?;
-    serde_json::from_slice(&bytes).map_err(DriverError::Start)
-}
-
-type Overlay = docket_schema::run::Overlay;
-
-/// What snapshots lay over the work tree, and over `.git`.
-fn overlays(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
-    let laid = |changes: fn(&SnapshotTaken) -> &Vec<PathChange>| {
-        parts.iter().flat_map(changes).map(|change| (change.path.clone(), change.entry)).collect()
-    };
-    (laid(|part| &part.changes), laid(|part| &part.git_changes))
-}
-
-/// Makes the workspace of a child that begins its parent's tree; answers the snapshot that says so in its log.
-pub(super) async fn started_from(
-    bootstrap: &Bootstrap,
-    workspace: &mut Workspace,
-    material: &Material,
-) -> Result<Vec<SnapshotTaken>, StartError> {
-    let Some(DelegatedBy { start: Some(start), tree, .. }) = &bootstrap.lease.delegated_by else {
-        return Ok(Vec::new());
-    };
-    let parts = parts_of(material, start).await.map_err(|error| StartError::environment(&error))?;
-    let (overlay, git_overlay) = overlays(&parts);
-    let target = RestoreTarget { overlay: &overlay, git_overlay: &git_overlay, left_out: &[], tree: *tree };
-    restore(workspace, &target, material).await.map_err(|error| StartError::environment(&error))?;
-    Ok(parts)
-}
-
-/// What a model reads of a child.
-struct Told<'a> {
-    task: &'a TaskView,
-    run: Option<RunId>,
-    spent: Spent,
-    writes: bool,
-    words: String,
-    changed: Vec<WorkPath>,
-    merged: Vec<WorkPath>,
-    conflicts: Vec<Conflict>,
-}
-
-impl<'a> Told<'a> {
-    fn default_of(task: &'a TaskView, writes: bool) -> Self {
-        Self {
-            task,
-            run: None,
-            spent: Spent::default(),
-            writes,
-            words: String::new(),
-            changed: Vec::new(),
-            merged: Vec::new(),
-            conflicts: Vec::new(),
-        }
-    }
-
-    fn text(&self) -> String {
-        let TaskView { task, .. } = self.task;
-        let id: TaskId = task.id;
-        let mut out = match self.run {
-            Some(run) => format!("The child task {id} (its run {run}) is {}.", task.state),
-            None => format!("The child task {id} is {}; it never ran.", task.state),
-        };
-        if let Some(message) = &task.message {
-            out.push_str(&format!(" {message}"));
-        }
-        if let Some(why) = &task.unverified {
-            out.push_str(&format!(" Its result is unverified: {why}."));
-        }
-        if !self.words.trim().is_empty() {
-            out.push_str(&format!("\n\nIt says:\n{}\n", self.words.trim()));
-        }
-        out.push_str(&self.changes());
-        for conflict in &self.conflicts {
-            out.push_str(&format!("\nConflict in {}: {}.", conflict.path, conflict.why));
-            if let Some(lines) = &conflict.lines {
-                let shown: String = lines.chars().take(CONFLICT_CHARS_MAX).collect();
-                out.push_str(&format!("\n{shown}"));
-            }
-        }
-        if let (false, Some(run)) = (self.conflicts.is_empty(), self.run) {
-            out.push_str(&format!(
-                "\nThese files are as you left them; the child's versions stay in its run {run}. Settle them by hand."
-            ));
-        }
-        out.push_str(&format!("\n\nIt used {} tokens.", self.spent.tokens));
-        out
-    }
-
-    fn changes(&self) -> String {
-        if self.changed.is_empty() {
-            return "\nIt changed no files.".to_owned();
-        }
-        let named = |paths: &[WorkPath]| {
-            let mut text: Vec<String> = paths.iter().take(PATHS_NAMED_MAX).map(ToString::to_string).collect();
-            if paths.len() > PATHS_NAMED_MAX {
-                text.push(format!("and {} more", paths.len() - PATHS_NAMED_MAX));
-            }
-            text.join(", ")
-        };
-        let changed = named(&self.changed);
-        if !self.writes {
-            return format!("\nIt changed {changed}; that is dropped, for its changes were not asked for.");
-        }
-        if self.task.task.state != TaskState::Completed {
-            return format!("\nIt changed {changed}; that is not taken over, for it did not end well.");
-        }
-        match (self.merged.is_empty(), self.conflicts.is_empty()) {
-            (false, _) => format!("\nTaken over into your workspace: {}.", named(&self.merged)),
-            (true, true) => format!("\nIt changed {changed}, as you did already."),
-            (true, false) => "\nNothing of what it changed could be taken over.".to_owned(),
-        }
-    }
 }

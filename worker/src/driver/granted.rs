@@ -17,7 +17,7 @@ use docket_schema::{
 };
 use futures_util::future::BoxFuture;
 
-use super::start::SandboxRunner;
+use super::sandbox_runner::SandboxRunner;
 use crate::{
     policy::{self, Reach},
     tools::{CommandOutput, CommandSpec, Runner, RunnerError},

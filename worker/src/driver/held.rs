@@ -9,11 +9,10 @@ use std::collections::BTreeSet;
 
 use docket_schema::{
     content::WorkPath,
-    message::ToolUse,
     run::{RunState, ToolRequested, WriteScope},
 };
 
-use super::workbench::{Batch, Done, Workbench};
+use super::{batch::Done, workbench::Workbench};
 use crate::{
     engine::role_of,
     tools,
@@ -58,27 +57,6 @@ impl Workbench {
         done.outcome.facts.put_back = paths.into_iter().take(NAMED_MAX).collect();
         Ok(Some(delta))
     }
-
-    /// The refusal of a call that names a file of a submodule to be written.
-    pub(super) fn refuse_submodule(&self, tool: &ToolUse) -> Option<String> {
-        let base = self.workspace.base_objects();
-        let named = tools::written_files(&tool.name, &tool.args);
-        let (path, module) = named.iter().find_map(|name| {
-            let path = tools::work_path_of(name)?;
-            let module = base.submodule_of(&path)?;
-            Some((path, module))
-        })?;
-        let there = if base.is_filled(&module) {
-            "it is there to be read, at the commit that the project records"
-        } else {
-            "its files are not on this machine"
-        };
-        Some(format!(
-            "`{path}` belongs to the submodule `{module}`, another repository: {there}. The result of this task holds only \
-             which commit of it is used, so nothing in it can be written; work outside of it, and say in your answer what \
-             should change there"
-        ))
-    }
 }
 
 /// The submodule that a path is, or lies in.
@@ -87,21 +65,6 @@ fn submodule_of<'a>(modules: &'a BTreeSet<WorkPath>, path: &WorkPath) -> Option<
         path.as_bytes().strip_prefix(module.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     };
     modules.iter().find(is_below)
-}
-
-impl Batch {
-    /// Notes what a snapshot within the batch has seen.
-    pub(super) fn hold(&mut self, delta: Option<SnapshotDelta>) {
-        self.held = delta.map(|delta| self.with_held(delta)).or(self.held.take());
-    }
-
-    /// What came before in the batch, and this.
-    pub(super) fn with_held(&mut self, delta: SnapshotDelta) -> SnapshotDelta {
-        match self.held.take() {
-            Some(held) => held.followed_by(delta),
-            None => delta,
-        }
-    }
 }
 
 /// Why files of a submodule were put back, for the model.

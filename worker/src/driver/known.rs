@@ -1,12 +1,11 @@
-//! What a run's calls may count on: the tools that it has, and what earlier calls answered.
+//! The tools that a run has.
 
 use docket_schema::{
-    content::Content,
-    message::{CallId, Part, ToolSpec, ToolUse},
+    message::{ToolSpec, ToolUse},
     run::RunState,
 };
 
-use super::workbench::{Workbench, refusal};
+use super::workbench::Workbench;
 use crate::{
     tools::{self, ToolOutcome},
     workspace::Blobs,
@@ -35,19 +34,12 @@ impl Workbench {
             _ if tool.call.is_own() => None,
             Some(Ok(known)) if known.contains(&tool.name) => None,
             Some(Ok(known)) => Some(tools::unknown(&tool.name, known.iter().map(String::as_str))),
-            Some(Err(why)) => {
-                Some(refusal(&tool.name, format!("the tools of this run cannot be read now: {why}")))
-            }
+            Some(Err(why)) => Some(ToolOutcome::error(
+                &tool.name,
+                format!("the tools of this run cannot be read now: {why}"),
+            )),
             // Nothing is pinned: no run.
             None => None,
         }
     }
-}
-
-/// The result of an earlier call as it stands in the conversation.
-pub(super) fn result_of<'a>(state: &'a RunState, call: &CallId) -> Option<&'a Content> {
-    state.transcript.sealed().iter().flat_map(|said| &said.message.parts).find_map(|part| match part {
-        Part::ToolResult { call: of, content, .. } if of == call => Some(content),
-        Part::ToolResult { .. } | Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
-    })
 }

@@ -12,7 +12,10 @@ use docket_schema::{
     run::{RunStarted, RunState, ToolRequested, Verdict},
 };
 
-use super::workbench::{Batch, Done, Workbench};
+use super::{
+    batch::{Batch, Done},
+    workbench::Workbench,
+};
 use crate::tools;
 
 /// Batches of edits after which a linter that never ends in time is no longer waited for.

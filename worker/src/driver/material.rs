@@ -14,9 +14,10 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::BlobHash,
     message::Part,
-    run::Said,
+    run::{RunEvent, Said},
 };
 
+use super::outgoing::Outgoing;
 use crate::{
     client::{Client, ClientError, patiently},
     model::BlobSource,
@@ -47,6 +48,18 @@ impl<S: Blobs> Material<S> {
     /// Keeps bytes that this run just made.
     pub fn keep(&self, blob: BlobRef, bytes: Bytes) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(blob.hash, bytes);
+    }
+
+    /// Keeps what results show the model; whole outputs and files are not kept.
+    pub(super) fn keep_results(&self, results: &Outgoing) {
+        for (_, event) in results.events() {
+            if let RunEvent::ToolFinished(finished) = event
+                && let Some(blob) = finished.content.blob()
+                && let Some(bytes) = results.bytes_of(&blob)
+            {
+                self.keep(blob, Bytes::copy_from_slice(bytes));
+            }
+        }
     }
 
     /// Fetches and keeps whatever `messages` refer to.

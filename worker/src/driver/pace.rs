@@ -8,10 +8,13 @@
 use std::time::{Duration, Instant};
 
 use docket_schema::{message::Usage, run::RunEvent, wire::PermitRequest};
+use tokio::sync::watch;
 
 use super::{
-    journal::{Outgoing, of_client},
-    turn::{Driver, DriverError, RECORD_AT_MOST},
+    driver_error::DriverError,
+    journal::{Journal, of_client},
+    outgoing::Outgoing,
+    time_limits::RECORD_AT_MOST,
 };
 use crate::{
     client::patiently_without_room,
@@ -46,46 +49,55 @@ impl Pace {
         }
         // What failed keeps what was taken for it: the provider may have counted it.
     }
-}
 
-const fn tokens(usage: Usage) -> u64 {
-    usage.asked_tokens().saturating_add(usage.output_tokens)
-}
-
-impl Driver {
     /// Waits until the call may be made. `false` = the supervisor drains: the call stays open, for whoever goes on.
     pub(super) async fn may_ask(
         &mut self,
+        journal: &Journal,
+        drain: &watch::Receiver<bool>,
         call: &ModelCall,
         rendered: &Rendered,
         progress: &ProgressNote,
     ) -> Result<bool, DriverError> {
         let provider = Provider::of(&call.model).map_or("", Provider::key_name);
-        if !self.journal.limited.iter().any(|limited| limited == provider) {
+        if !journal.limited.iter().any(|limited| limited == provider) {
             return Ok(true);
         }
         let tokens = tokens(Usage::estimated(rendered.body.len() as u64, ANSWER_BYTES));
-        if self.pace.taken.as_ref().is_some_and(|(before, _)| before != provider) {
-            self.pace.correction = 0;
+        if self.taken.as_ref().is_some_and(|(before, _)| before != provider) {
+            self.correction = 0;
         }
-        let correction = self.pace.correction;
+        let correction = self.correction;
         let request = PermitRequest { provider: provider.to_owned(), tokens, correction, call: None };
         loop {
-            if *self.drain.borrow() {
+            if *drain.borrow() {
                 return Ok(false);
             }
             progress.at_most(RECORD_AT_MOST);
-            let deadline = Instant::now() + self.journal.patience;
-            let (client, run) = (&self.journal.client, self.journal.run);
+            let deadline = Instant::now() + journal.patience;
+            let (client, run) = (&journal.client, journal.run);
             let asked = patiently_without_room(deadline, || client.permit(run, &request)).await;
             let permit = asked.map_err(of_client)?;
             let wait = Duration::from_millis(permit.wait_ms);
             progress.at_most(wait);
-            self.wait(wait).await;
-            if permit.granted && !*self.drain.borrow() {
-                self.pace = Pace { taken: Some((request.provider, tokens)), correction: 0 };
+            wait_unless_drained(drain, wait).await;
+            if permit.granted && !*drain.borrow() {
+                *self = Self { taken: Some((request.provider, tokens)), correction: 0 };
                 return Ok(true);
             }
         }
     }
+}
+
+/// Lets so much time pass, unless the supervisor drains.
+pub(super) async fn wait_unless_drained(drain: &watch::Receiver<bool>, wait: Duration) {
+    let mut drain = drain.clone();
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        _ = drain.wait_for(|drains| *drains) => {}
+    }
+}
+
+const fn tokens(usage: Usage) -> u64 {
+    usage.asked_tokens().saturating_add(usage.output_tokens)
 }

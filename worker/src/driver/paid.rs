@@ -15,8 +15,9 @@ use docket_schema::{
 };
 
 use super::{
-    journal::{Journal, JournalError, Outgoing, of_client},
-    turn::DriverError,
+    driver_error::DriverError,
+    journal::{Journal, JournalError, fold, of_client},
+    outgoing::Outgoing,
 };
 use crate::{
     client::{Client, patiently_without_room},
@@ -83,7 +84,7 @@ impl Purse {
         let mut said = Outgoing::default();
         said.push(state.turn, LimitReached { which, message: Some(message) });
         let mut after = state.clone();
-        super::journal::fold(&mut after, self.epoch, said.events())?;
+        fold(&mut after, self.epoch, said.events())?;
         Ok((said, after))
     }
 }

@@ -13,10 +13,8 @@ use tokio::{
 };
 
 use super::{
-    causes, faults,
-    journal::JournalError,
-    start::{StartError, start},
-    turn::DriverError,
+    causes, driver_error::DriverError, faults, host_faults::fault_of_host, journal::JournalError,
+    start::start, start_error::StartError, turn::RunExit,
 };
 use crate::{
     bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},
@@ -29,15 +27,6 @@ const BOOTSTRAP_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Exit status of a run process that could not do its work and could not record why.
 const EXIT_FAILED: i32 = 70;
-
-/// How a run process left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunExit {
-    /// The run ended, blocked or paused; all is recorded.
-    Done,
-    /// The turn is ended; the lease is to be released.
-    Drained,
-}
 
 /// Runs one run process to its end and gives its exit status.
 pub fn run_process_main() -> i32 {
@@ -95,9 +84,7 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             Err(DriverError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
             Err(error) if causes::is_away(&error) => out_of_reach(&error),
             Err(DriverError::Worker(fault)) => report(&fault),
-            Err(error) => {
-                faults::fault_of_host(&error).map_or_else(|| failed(&error), |fault| report(&fault))
-            }
+            Err(error) => fault_of_host(&error).map_or_else(|| failed(&error), |fault| report(&fault)),
         },
         // The run's end is recorded: there is nothing to release.
         Err(StartError::Environment(message) | StartError::Configuration(message)) => {

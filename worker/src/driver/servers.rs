@@ -5,10 +5,7 @@ use docket_schema::{
     wire::{FaultKind, FaultScope},
 };
 
-use super::{
-    faults,
-    start::{SandboxRunner, StartError},
-};
+use super::{faults, sandbox_runner::SandboxRunner, start_error::StartError};
 use crate::{
     bootstrap::Bootstrap,
     mcp::{self, Listed, Offered},

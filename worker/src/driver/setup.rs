@@ -7,7 +7,7 @@ use docket_schema::{
     run::{RunSettings, SetupFinished},
 };
 
-use super::start::{SandboxRunner, StartError};
+use super::{sandbox_runner::SandboxRunner, start_error::StartError};
 use crate::tools;
 
 /// Exit status of a shell that did not find a program, fixed by POSIX.

@@ -5,117 +5,39 @@ use std::{borrow::Cow, time::Duration};
 
 use docket_schema::{
     ids::Epoch,
-    message::{CallId, ToolSpec},
-    run::{
-        FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage, ToolRequested, Verdict,
-    },
-    tool::RecoveryClass,
-    wire::WorkerFault,
+    run::{FailureKind, ModelRequested, RunState, Stage},
 };
 use tokio::sync::watch;
 
 use super::{
     act::Hands,
     causes,
-    delegate::Resumed,
+    delegate::{OpenCalls, Resumed},
+    driver_error::{CONCLUSIONS_MAX, DriverError},
     faults,
     intent::{RequestProof, announce},
-    journal::{Journal, JournalError, Outgoing, fold},
+    journal::{Journal, JournalError, fold},
     material::Material,
-    pace::Pace,
+    model_request::{rendered, reopened},
+    outgoing::Outgoing,
+    pace::{Pace, wait_unless_drained},
     paid::{Paid, Purse, are_counted},
-    process::RunExit,
+    time_limits::{ASK_AT_MOST, RECORD_AT_MOST, calls_at_most},
 };
 use crate::{
-    engine::{
-        Act, Decision, Engine, ModelCall, manner_of, role_of, summary_call, texts_of, usual_output_tokens,
-    },
-    model::{BEGIN_TIME_MAX, IDLE_TIMEOUT, ModelRequest, RenderError, Rendered, render, request_hash},
+    engine::{Act, Decision, Engine, ModelCall},
+    model::{Rendered, request_hash},
     progress::ProgressNote,
-    workspace::{BlobError, Blobs, RestoreError, SnapshotError},
 };
 
-/// Why a driver gave up. The run is not lost: its log says where it stands.
-#[derive(Debug, thiserror::Error)]
-pub enum DriverError {
-    /// An append failed.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// A request cannot be rendered.
-    #[error("the model request of this turn cannot be rendered")]
-    Render(#[from] RenderError),
-    /// A blob is not to be had.
-    #[error("something the run's log refers to is not to be had")]
-    Blob(#[from] BlobError),
-    /// A tool specification does not decode.
-    #[error("the pinned tool specifications do not decode")]
-    Tools(#[source] serde_json::Error),
-    /// The workspace cannot be looked at.
-    #[error("the workspace cannot be looked at")]
-    Snapshot(#[from] SnapshotError),
-    /// A tree from which a child starts does not decode.
-    #[error("the tree from which a child starts does not decode")]
-    Start(#[source] serde_json::Error),
-    /// What a child changed cannot be brought in.
-    #[error("what a child changed cannot be brought into the workspace")]
-    TakeOver(#[source] Box<RestoreError>),
-    /// The rendered request of a resumed call is not the one that was recorded.
-    #[error("the request of {call} renders to other bytes than were recorded; `docket verify` shows where")]
-    Diverged {
-        /// The call.
-        call: String,
-    },
-    /// The engine concludes and concludes.
-    #[error(
-        "the engine comes to no decision: it concluded {CONCLUSIONS_MAX} times in a row; `docket verify` shows what"
-    )]
-    Endless,
-    /// This worker cannot carry out the run, and the task is not to blame. Nothing is recorded of it.
-    #[error("{0}")]
-    Worker(Box<WorkerFault>),
-    /// The engine decided nothing that can follow.
-    #[error("the run is {0}; there is nothing to decide")]
-    NotDeciding(&'static str),
+/// How a run process left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunExit {
+    /// The run ended, blocked or paused; all is recorded.
+    Done,
+    /// The turn is ended; the lease is to be released.
+    Drained,
 }
-
-impl DriverError {
-    /// Whether another process would only pay for the same end again: it is the run's end then. The
-    /// rest is a crash's to mend, or the coordinator's return.
-    const fn is_final(&self) -> bool {
-        match self {
-            Self::Journal(JournalError::Refused(_))
-            | Self::Render(_)
-            | Self::Tools(_)
-            | Self::Start(_)
-            | Self::Diverged { .. }
-            | Self::Endless
-            | Self::Blob(BlobError::Missing(_) | BlobError::Damaged(_)) => true,
-            Self::Journal(
-                JournalError::LeaseLost(_)
-                | JournalError::Unreachable(_)
-                | JournalError::Corrupt(_)
-                | JournalError::Contended,
-            )
-            | Self::Blob(BlobError::Unavailable(_))
-            | Self::Snapshot(_)
-            | Self::TakeOver(_)
-            | Self::Worker(_)
-            | Self::NotDeciding(_) => false,
-        }
-    }
-}
-
-/// What the driver does with an answer once it is there, in the same step: it is folded, and its parts are placed.
-const ANSWER_SLACK: Duration = Duration::from_secs(10);
-/// Longest that a model call takes until its answer begins.
-const ASK_AT_MOST: Duration = BEGIN_TIME_MAX.saturating_add(ANSWER_SLACK);
-/// Longest silence within an answer.
-pub(super) const SILENCE_AT_MOST: Duration = IDLE_TIMEOUT.saturating_add(ANSWER_SLACK);
-/// Longest that an append may take with all its uploads, or a walk of the workspace: the coordinator may be
-/// away for a whole lease, a disk may be slow.
-pub(super) const RECORD_AT_MOST: Duration = Duration::from_secs(900);
-/// What a call takes beyond its own time limit: ending its processes, reading what it left.
-const CALL_SLACK: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub struct Driver {
@@ -148,14 +70,8 @@ impl Driver {
             Err(error) if error.is_final() => {
                 let message = causes::told(&error);
                 tracing::error!(%message, "the run cannot go on");
-                let result = RunOutcome::Failed { why: FailureKind::Environment, message };
                 let tree = self.journal.state().tree;
-                let mut out = Outgoing::default();
-                out.push(
-                    self.journal.state().turn,
-                    RunEnded { result, summary: None, tree, unverified: None, decision: None },
-                );
-                self.journal.append_results(&out).await?;
+                self.journal.append_failure(FailureKind::Environment, message, tree).await?;
                 Ok(RunExit::Done)
             }
             other => other,
@@ -185,7 +101,7 @@ impl Driver {
                 Next::Wait(wait) => {
                     progress.at_most(wait);
                     results = Outgoing::default();
-                    self.wait(wait).await;
+                    wait_unless_drained(&self.drain, wait).await;
                 }
                 Next::Leave(exit) => return Ok(exit),
             }
@@ -199,7 +115,8 @@ impl Driver {
         rendered: &Rendered,
         progress: &ProgressNote,
     ) -> Result<Option<Outgoing>, DriverError> {
-        if !self.may_ask(call, rendered, progress).await? {
+        let Self { journal, pace, drain, .. } = self;
+        if !pace.may_ask(journal, drain, call, rendered, progress).await? {
             return Ok(None);
         }
         let state = self.journal.state();
@@ -211,6 +128,13 @@ impl Driver {
             Some(fault) => Err(DriverError::Worker(Box::new(fault))),
             None => Ok(Some(results)),
         }
+    }
+
+    /// Runs the open tool calls.
+    async fn tools(&mut self, resumed: Resumed, progress: &ProgressNote) -> Result<Outgoing, DriverError> {
+        let Self { journal, engine, material, hands, .. } = self;
+        let mut calls = OpenCalls { engine: engine.as_ref(), journal, bench: &mut hands.bench, material };
+        calls.run(resumed, progress).await
     }
 
     /// Runs the open final checks.
@@ -296,14 +220,6 @@ impl Driver {
             })
             .await
     }
-
-    pub(super) async fn wait(&self, wait: Duration) {
-        let mut drain = self.drain.clone();
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            _ = drain.wait_for(|drains| *drains) => {}
-        }
-    }
 }
 
 /// What an engine concluded, and the first decision after it that is more than a conclusion.
@@ -312,9 +228,6 @@ struct Concluded<'a> {
     state: Cow<'a, RunState>,
     decision: Decision,
 }
-
-/// Conclusions in a row, at most: an engine that concludes without end is wrong.
-const CONCLUSIONS_MAX: usize = 64;
 
 fn concluded<'a>(
     engine: &dyn Engine,
@@ -335,29 +248,6 @@ fn concluded<'a>(
         out.join(said);
     }
     Err(DriverError::Endless)
-}
-
-/// The longest that the open calls and checks may take, from the limits that were pinned: one after the other, and a look
-/// at the workspace after them. A model call has a limit of its own.
-fn calls_at_most(state: &RunState) -> Duration {
-    let settings = state.pins.as_ref().map(|pins| &pins.settings);
-    let call =
-        settings.map_or(0, |settings| settings.command_timeout_ms_max.max(settings.command_timeout_ms));
-    // A mending is a fix, the check once more, and the fix behind what patterns wrote.
-    let mends = 2 * state.open_gates.iter().filter(|open| !open.step.is_check()).count();
-    let calls = u32::try_from(state.open_tools.len() + state.open_gates.len() + mends).unwrap_or(u32::MAX);
-    let calls = (Duration::from_millis(call) + CALL_SLACK).saturating_mul(calls);
-    calls.saturating_add(lint_at_most(state)).saturating_add(RECORD_AT_MOST)
-}
-
-/// The longest that the linters of a batch of edits may take.
-fn lint_at_most(state: &RunState) -> Duration {
-    let Some(pins) = state.pins.as_ref().filter(|_| !state.open_tools.is_empty()) else {
-        return Duration::ZERO;
-    };
-    // Once before the edits, once behind them.
-    let linters = u32::try_from(pins.linters.len()).unwrap_or(u32::MAX).saturating_mul(2);
-    (Duration::from_millis(pins.settings.lint_timeout_ms) + CALL_SLACK).saturating_mul(linters)
 }
 
 /// The events that announce a decision, and what to perform once they are durable.
@@ -390,82 +280,4 @@ async fn intents(
         }
     };
     Ok((out, next))
-}
-
-/// The call that an open `ModelRequested` announced, from the state in which it is sealed.
-pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
-    let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
-    let usual = usual_output_tokens(pins, open.purpose, &open.model);
-    let output_tokens_max = open.output_tokens_max.unwrap_or(usual);
-    if open.purpose == Purpose::Compact
-        && let Some(call) = summary_call(state, pins)
-    {
-        return ModelCall { call: open.call.clone(), model: open.model.clone(), output_tokens_max, ..call };
-    }
-    let messages = state.transcript.sealed_conversation();
-    let (system, tools) = texts_of(state, pins);
-    ModelCall {
-        call: open.call.clone(),
-        purpose: open.purpose,
-        turn: state.turn,
-        attempt: open.attempt,
-        model: open.model.clone(),
-        role: open.role.clone(),
-        system,
-        tools,
-        nudge: open.nudge.clone(),
-        output_tokens_max,
-        wait_ms: 0,
-        manner: manner_of((pins, role_of(state, pins)), open.purpose, &open.model, &messages),
-        messages,
-    }
-}
-
-/// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
-/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again. What policy refused reached
-/// nowhere, and is refused again.
-pub(super) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
-    let reaches = |open: &ToolRequested| {
-        open.class == RecoveryClass::External && !matches!(open.policy, Verdict::Deny { .. })
-    };
-    if state.open_tools.iter().any(|(open, _)| reaches(open)) {
-        state.open_tools.iter().map(|(open, _)| open.call.clone()).collect()
-    } else {
-        Vec::new()
-    }
-}
-
-/// The request that a call stands for, with everything it refers to.
-///
-/// # Errors
-/// A blob is not to be had, or the pinned tools do not decode.
-pub async fn model_request<S: Blobs>(
-    material: &Material<S>,
-    call: &ModelCall,
-) -> Result<ModelRequest, DriverError> {
-    material.gather(call.messages.iter()).await?;
-    let system = material.fetch(&call.system).await?;
-    let tools = material.fetch(&call.tools).await?;
-    let tools: Vec<ToolSpec> = serde_json::from_slice(&tools).map_err(DriverError::Tools)?;
-    Ok(ModelRequest {
-        model: call.model.clone(),
-        system: String::from_utf8_lossy(&system).into_owned(),
-        tools: if call.purpose == Purpose::Compact { Vec::new() } else { tools },
-        messages: call.messages.iter().map(|said| said.message.clone()).collect(),
-        max_output_tokens: call.output_tokens_max,
-        temperature_milli: call.manner.temperature_milli,
-        effort: call.manner.effort,
-        completion_tokens: call.manner.completion_tokens,
-        thought: call.manner.thought,
-    })
-}
-
-/// The exact body of a call.
-///
-/// # Errors
-/// As [`model_request`]; or the conversation is one that providers refuse.
-pub async fn rendered<S: Blobs>(material: &Material<S>, call: &ModelCall) -> Result<Rendered, DriverError> {
-    let request = model_request(material, call).await?;
-    let body = render(&request, material)?;
-    Ok(Rendered { model: call.model.clone(), body: body.into() })
 }

@@ -16,9 +16,11 @@ use docket_schema::{
 };
 
 use super::{
-    journal::snapshots,
+    outgoing::snapshots,
+    run_workspace::{restored, workspace_options},
+    sandbox_runner::{SandboxRunner, backend},
     setup::setup,
-    start::{SandboxRunner, StartError, backend, restored, workspace_options},
+    start_error::StartError,
 };
 use crate::{
     bootstrap::SandboxChoice,

@@ -8,7 +8,7 @@ use docket_schema::{
     wire::{FaultKind, FaultScope},
 };
 
-use super::{causes, material::Material, start::StartError};
+use super::{causes, material::Material, start_error::StartError};
 use crate::{
     bootstrap::Bootstrap,
     model::{

@@ -32,9 +32,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Begins, Decision, Engine, RoleDef, answer, budget,
+    answer,
+    blockers::blocked_question,
+    budget,
+    core::definition::{Engine, RoleDef},
+    decision::{Begins, Decision},
     patching::{self, Patch, Patched},
-    react,
     seat::{self, Checked},
     verification,
 };
@@ -146,8 +149,8 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         return Ok(decision);
     }
     let said = seat::speak(run, pins)?;
-    if let Some(question) = react::blocked_question(Some(said), false) {
-        return Ok(seat::block(run, question, BlockedWhy::Model));
+    if let Some(question) = blocked_question(Some(said), false) {
+        return Ok(Decision::block(run, question, BlockedWhy::Model));
     }
     Ok(match change_plan::steps_of(seat::words(said), &run.policies, pins.settings.role_rules > 0) {
         Ok(steps) => seat::conclude(run, vec![Fact::Planned { steps }, began(WRITE)]),
@@ -170,7 +173,7 @@ fn given_up(run: &RunState, what: &str) -> Option<Decision> {
         work.invalid,
         work.role.as_deref().unwrap_or(ARCHITECT)
     );
-    Some(seat::block(run, question.into(), BlockedWhy::Escalated))
+    Some(Decision::block(run, question.into(), BlockedWhy::Escalated))
 }
 
 /// Back to the architect, unless it planned too often: then a person is asked, whose words it plans by.
@@ -183,7 +186,7 @@ fn replan(run: &RunState, reason: &str) -> Decision {
              architect plans anew with your words.",
             work.plans
         );
-        return seat::block(run, question.into(), BlockedWhy::Escalated);
+        return Decision::block(run, question.into(), BlockedWhy::Escalated);
     }
     seat::conclude(run, vec![Fact::PlanDropped { reason: reason.to_owned() }, began(PLAN)])
 }
@@ -334,7 +337,7 @@ const MENDS: &str = "final checks: mend ";
 /// Checks fail, and the coder cannot help it.
 fn unmended(run: &RunState, pins: &RunStarted) -> Decision {
     if is_last_plan(run) && run.work.heard.is_empty() {
-        return seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
+        return Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
     }
     replan(run, "the final checks failed")
 }

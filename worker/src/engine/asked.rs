@@ -5,57 +5,7 @@
 
 use docket_schema::task::RoleAsked;
 
-use super::{Engine, RoleDef};
-
-/// What is asked of a role and cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RoleError {
-    /// The engine has no role of this name.
-    #[error("there is no role `{role}`; {}", has(.engine, .known))]
-    Unknown {
-        /// The name.
-        role: String,
-        /// The engine.
-        engine: String,
-        /// The roles that it has.
-        known: Vec<String>,
-    },
-    /// The engine's roles are what they are.
-    #[error(
-        "the roles of the engine `{engine}` are fixed: of `{role}` only model, effort, temperature and context_tokens_max can be said"
-    )]
-    Fixed {
-        /// The role.
-        role: String,
-        /// The engine.
-        engine: String,
-    },
-    /// A role has no such key.
-    #[error("there is no `{key}` of the role `{role}`")]
-    Key {
-        /// The role.
-        role: String,
-        /// The key.
-        key: String,
-    },
-    /// What is said of what a role is cannot be.
-    #[error("`{key}` of the role `{role}` must be {must}")]
-    Value {
-        /// The role.
-        role: String,
-        /// `prompt`, `tools`, `answer`, `after` …
-        key: &'static str,
-        /// What it must be.
-        must: String,
-    },
-}
-
-fn has(engine: &str, known: &[String]) -> String {
-    match known {
-        [] => format!("the engine `{engine}` has no roles"),
-        known => format!("the engine `{engine}` has {}", known.join(", ")),
-    }
-}
+use super::core::definition::{Engine, RoleDef, RoleError};
 
 /// The roles of an engine, with what is asked of them.
 ///
@@ -71,14 +21,6 @@ pub fn roles_of(engine: &dyn Engine, asked: &[RoleAsked]) -> Result<Vec<RoleDef>
             engine: engine.id().name,
             known: defined.into_iter().map(|def| def.name).collect(),
         }),
-    }
-}
-
-/// The roles of an engine that says what they are.
-pub(super) fn fixed(engine: &(impl Engine + ?Sized), asked: &[RoleAsked]) -> Result<Vec<RoleDef>, RoleError> {
-    match asked.iter().find(|role| role.defines()) {
-        None => Ok(engine.roles()),
-        Some(role) => Err(RoleError::Fixed { role: role.name.clone(), engine: engine.id().name }),
     }
 }
 

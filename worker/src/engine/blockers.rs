@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use docket_schema::{
     content::Content,
     ids::Turn,
-    run::{RunSettings, RunState, Trouble, TroubleKind},
+    run::{RunSettings, RunState, Trouble, TroubleKind, begins_plan},
 };
 
 /// What a person is needed for.
@@ -247,4 +247,32 @@ pub(super) fn question(run: &RunState, settings: &RunSettings) -> Option<Content
         super::escalation::cut(line)
     );
     Some(Content::Text(question))
+}
+
+/// How a model says that it cannot go on.
+const BLOCKED_MARK: &str = "BLOCKED:";
+
+/// The question of an answer that begins with the mark; `anywhere`: or has it at the beginning of a line, bare or
+/// in Markdown.
+pub(super) fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
+    match text {
+        Some(Content::Text(text)) => {
+            let begins = |at: usize| {
+                let line = text[at..].trim_start_matches(|c: char| c.is_whitespace() || "*_#>".contains(c));
+                line.strip_prefix(BLOCKED_MARK)
+            };
+            let first = text.trim_start().strip_prefix(BLOCKED_MARK);
+            let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+            let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
+            // A plan behind it is none of the question's.
+            let plan = question.lines().position(|line| anywhere && begins_plan(line));
+            let plan = plan.map(|line| question.lines().take(line).map(|line| line.len() + 1).sum::<usize>());
+            let question = plan.and_then(|end| question.get(..end)).unwrap_or(question);
+            let question = question.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));
+            let question =
+                if question.is_empty() { "The model is blocked and does not say by what." } else { question };
+            Some(Content::Text(question.to_owned()))
+        }
+        Some(Content::B64(_) | Content::Blob(_)) | None => None,
+    }
 }

@@ -13,7 +13,11 @@ use docket_schema::{
     tool::ToolSet,
 };
 
-use super::{Act, Decision, Engine, ModelCall, compaction, prompt, react};
+use super::{
+    core::{definition::Engine, request_size::tokens_by_rule},
+    decision::{Act, Decision, ModelCall},
+    models, prompt,
+};
 use crate::tools;
 
 /// Tokens of the shortest answer that is worth to be asked for: a sentence and a call.
@@ -33,7 +37,7 @@ pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) ->
     } else {
         0
     };
-    let request = compaction::tokens_by_rule((prompts + task) as u64);
+    let request = tokens_by_rule((prompts + task) as u64);
     FirstCall { request, answer: u64::from(ANSWER_TOKENS_MIN) }
 }
 
@@ -49,13 +53,13 @@ pub struct FirstCall {
 /// What an engine decides, with the calls that the budgets pay for, and no others.
 pub(super) fn within(run: &RunState, next: impl FnOnce(&RunStarted) -> Decision) -> Decision {
     let Some(pins) = run.pins.as_deref() else {
-        return react::end(run, react::failed(FailureKind::Environment, "the run has no start"));
+        return Decision::fail(run, FailureKind::Environment, "the run has no start");
     };
     let Decision { phase, act } = next(pins);
     match act {
         Act::CallModel(call) => match fitted(run, pins, *call) {
             Ok(call) => Decision { phase, act: Act::CallModel(Box::new(call)) },
-            Err(result) => react::end(run, result),
+            Err(result) => Decision::end(run, result),
         },
         act @ (Act::RunTools(_)
         | Act::RunGates(_)
@@ -157,8 +161,8 @@ fn at_most(tokens: u32, rest: u64) -> u32 {
 
 fn request_tokens(run: &RunState, pins: &RunStarted, call: &ModelCall) -> u64 {
     match call.purpose {
-        Purpose::Compact => compaction::tokens_by_rule(run.prompt_bytes() + call.messages.bytes()),
-        Purpose::Decide | Purpose::Plan | Purpose::Review => compaction::tokens_now(run, pins),
+        Purpose::Compact => tokens_by_rule(run.prompt_bytes() + call.messages.bytes()),
+        Purpose::Decide | Purpose::Plan | Purpose::Review => models::request_size(run, pins).now(),
     }
 }
 

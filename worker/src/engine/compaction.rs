@@ -10,6 +10,7 @@
 //! from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
 
 mod pruning;
+mod result_line;
 mod steps;
 mod summary;
 
@@ -18,30 +19,25 @@ use std::collections::BTreeSet;
 use docket_schema::{
     content::Content,
     message::{CallId, Part, Role},
-    run::{Cleared, Compacted, ModelFailed, ModelTerms, Pointer, RunStarted, RunState, Summary, calls_of},
+    run::{Cleared, Compacted, Pointer, RunStarted, RunState, Summary, calls_of},
 };
 
-use super::{Act, Decision, ModelCall, answer_tokens_max, models};
-use steps::{Levels, Steps};
+use self::{
+    pruning::KEPT_STEPS,
+    steps::{Levels, Steps},
+};
+use super::{
+    core::request_size::{RequestSize, is_too_long},
+    decision::{Act, Decision, ModelCall},
+    models,
+};
 
-pub(crate) use summary::{summary_call, summary_tokens_max};
+pub(crate) use self::summary::summary_call;
 
 use crate::model::LEFT_OUT_MARK;
 
-/// Bytes that are counted as one token where no model has counted: code has three to four, other scripts
-/// fewer; a request that is too long costs more than one that was shortened early.
-const BYTES_PER_TOKEN: u64 = 3;
-/// The window where none is known: that of the price table's unknown models.
-const WINDOW_TOKENS_UNKNOWN: u64 = 32_768;
-/// Share of the window, in percent, that a compaction aims at.
-const LOW_PERCENT: u64 = 50;
-/// Answers of the model that stay as they are, with the results of their calls, the last ones.
-const KEPT_STEPS: usize = 5;
-/// Of these, how many keep their results whole: fewer, in this order, where the low mark is not reached else.
+/// Of the answers that stay, how many keep their results whole: fewer, in this order, where the low mark is not reached else.
 const KEPT_WHOLE: [usize; 3] = [KEPT_STEPS, 3, 1];
-/// Share of the window, in percent, that a compaction gains at least, and a summary by itself: each costs the
-/// provider's cache, and a summary a call. A request that would not fit is made shorter whatever it gains.
-const USEFUL_PERCENT: u64 = 20;
 /// Bytes of a summary that are put in place, and its share of the window between them.
 const SUMMARY_BYTES_MIN: u64 = 4 * 1024;
 const SUMMARY_BYTES_MAX: u64 = 16 * 1024;
@@ -53,37 +49,15 @@ const LEDGER_PERCENT: u64 = 12;
 
 /// What is next where the conversation has become too long, or is being made shorter.
 pub(super) fn due(run: &RunState, pins: &RunStarted) -> Option<Decision> {
-    let marks = Marks::of(run, pins);
-    let now = marks.tokens(marks.bytes);
+    let size = models::request_size(run, pins);
+    let now = size.now();
     let refused = run.last_failure.as_ref().is_some_and(is_too_long);
-    (now >= marks.high || refused).then(|| shorter(run, pins, &marks, refused)).flatten()
-}
-
-/// Whether a model refused a request for its length.
-pub(super) fn is_too_long(failure: &ModelFailed) -> bool {
-    failure.error == "context_too_long"
-}
-
-/// Whether what is asked next is below the mark of a model with these terms.
-pub(super) fn fits(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
-    let marks = Marks::with(run, pins, terms);
-    marks.tokens(marks.bytes) < marks.high
-}
-
-/// Tokens of what is asked next, as well as they are known.
-pub(super) fn tokens_now(run: &RunState, pins: &RunStarted) -> u64 {
-    let marks = Marks::of(run, pins);
-    marks.tokens(marks.bytes)
-}
-
-/// Tokens of what no model has counted.
-pub(super) const fn tokens_by_rule(bytes: u64) -> u64 {
-    bytes.div_ceil(BYTES_PER_TOKEN)
+    (now >= size.high || refused).then(|| shorter(run, pins, &size, refused)).flatten()
 }
 
 /// The next step of a compaction that has begun.
 pub(super) fn under_way(run: &RunState, pins: &RunStarted) -> Option<Decision> {
-    let bytes_max = summary_bytes_max(&Marks::of(run, pins));
+    let bytes_max = summary_bytes_max(&models::request_size(run, pins));
     let by_rule = || {
         let lines = summary::lines_of(&Steps::of(run, KEPT_STEPS));
         let text = summary::by_rule(lines, run.transcript.summary(), bytes_max);
@@ -105,18 +79,18 @@ struct Plan {
     gained: u64,
 }
 
-fn shorter(run: &RunState, pins: &RunStarted, marks: &Marks, refused: bool) -> Option<Decision> {
-    let in_need = refused || marks.tokens(marks.bytes) >= marks.window;
-    let Plan { mut compacted, summary, gained } = plan(run, marks, refused);
+fn shorter(run: &RunState, pins: &RunStarted, size: &RequestSize, refused: bool) -> Option<Decision> {
+    let in_need = refused || size.now() >= size.window;
+    let Plan { mut compacted, summary, gained } = plan(run, size, refused);
     // Steps are fruitless for what they did: what was said beside it may be a decision.
     let words = summary::words_of(&Steps::of(run, KEPT_STEPS), &compacted.dropped);
     if !words.is_empty() {
-        let text = summary::by_rule(words, run.transcript.summary(), summary_bytes_max(marks));
+        let text = summary::by_rule(words, run.transcript.summary(), summary_bytes_max(size));
         compacted.summary = Content::Text(text);
     }
-    let growth = ledger_growth(run, marks) + summary_growth(run, &compacted);
-    let gained = marks.saved(gained.saturating_sub(growth));
-    if gained == 0 || (gained < marks.useful() && !in_need) {
+    let growth = ledger_growth(run, size) + summary_growth(run, &compacted);
+    let gained = size.saved(gained.saturating_sub(growth));
+    if gained == 0 || (gained < size.useful() && !in_need) {
         return None;
     }
     if compacted.cleared.is_empty() && compacted.dropped.is_empty() {
@@ -128,33 +102,33 @@ fn shorter(run: &RunState, pins: &RunStarted, marks: &Marks, refused: bool) -> O
 }
 
 /// The way that costs least of those that reach the low mark; where none does, the one that comes nearest.
-fn plan(run: &RunState, marks: &Marks, refused: bool) -> Plan {
-    let now = marks.tokens(marks.bytes);
+fn plan(run: &RunState, size: &RequestSize, refused: bool) -> Plan {
+    let now = size.now();
     // What was refused is longer than it was counted, or its window smaller than is known.
-    let low = if refused { marks.low.min(now / 2) } else { marks.low };
+    let low = if refused { size.low.min(now / 2) } else { size.low };
     let whole = pruning::pruning_of(run).whole();
     if whole > KEPT_STEPS {
         let (compacted, gained) = Steps::of(run, whole).shortened(Levels::ClearAndDrop);
-        let saved = marks.saved(gained);
-        if saved >= marks.useful() && now.saturating_sub(saved) < marks.high && !refused {
+        let saved = size.saved(gained);
+        if saved >= size.useful() && now.saturating_sub(saved) < size.high && !refused {
             return Plan { compacted, summary: false, gained };
         }
     }
     let steps = Steps::of(run, KEPT_STEPS);
     let (done, done_bytes) = steps.shortened(Levels::ClearAndDrop);
-    let summary_bytes = summary_gain(run, marks, &steps, &done, done_bytes);
+    let summary_bytes = summary_gain(run, size, &steps, &done, done_bytes);
     let mut nearest = Plan { compacted: done.clone(), summary: false, gained: done_bytes };
     for kept in KEPT_WHOLE {
         let (more, more_bytes) = Steps::of(run, kept).cleared_beside(&done, Levels::Clear);
         for summary in [false, true] {
-            if summary && marks.saved(summary_bytes) < marks.useful() {
+            if summary && size.saved(summary_bytes) < size.useful() {
                 continue;
             }
             let mut compacted = done.clone();
             compacted.cleared.extend(more.iter().cloned());
             let gained = done_bytes + more_bytes + if summary { summary_bytes } else { 0 };
             let plan = Plan { compacted, summary, gained };
-            if now.saturating_sub(marks.saved(gained)) <= low {
+            if now.saturating_sub(size.saved(gained)) <= low {
                 return plan;
             }
             if plan.gained > nearest.gained {
@@ -162,8 +136,8 @@ fn plan(run: &RunState, marks: &Marks, refused: bool) -> Plan {
             }
         }
     }
-    let left = now.saturating_sub(marks.saved(nearest.gained));
-    if refused || left >= marks.window {
+    let left = now.saturating_sub(size.saved(nearest.gained));
+    if refused || left >= size.window {
         // Whatever is left to gain.
         let (more, more_bytes) = Steps::of(run, 1).cleared_beside(&nearest.compacted, Levels::ClearAll);
         nearest.compacted.cleared.extend(more);
@@ -174,40 +148,46 @@ fn plan(run: &RunState, marks: &Marks, refused: bool) -> Plan {
 }
 
 /// Bytes that a summary of what is old gains once this is done.
-fn summary_gain(run: &RunState, marks: &Marks, steps: &Steps<'_>, done: &Compacted, done_bytes: u64) -> u64 {
+fn summary_gain(
+    run: &RunState,
+    size: &RequestSize,
+    steps: &Steps<'_>,
+    done: &Compacted,
+    done_bytes: u64,
+) -> u64 {
     if !steps.can_be_summarized(done) {
         return 0;
     }
     let (first, old) = (run.transcript.bytes_of(1), run.transcript.bytes_of(1 + steps.old.len()));
     let earlier = run.transcript.summary().map_or(0, str::len) as u64;
     // The one that follows stands in the earlier one's place.
-    (old - first + earlier).saturating_sub(done_bytes + summary_bytes_max(marks) as u64)
+    (old - first + earlier).saturating_sub(done_bytes + summary_bytes_max(size) as u64)
 }
 
 /// Bytes that the summary is longer than the one that stands there.
 fn summary_growth(run: &RunState, compacted: &Compacted) -> u64 {
     let stands = run.transcript.summary().map_or(0, str::len);
-    steps::bytes_of(&compacted.summary).saturating_sub(stands) as u64
+    result_line::bytes_of(&compacted.summary).saturating_sub(stands) as u64
 }
 
-fn summary_bytes_max(marks: &Marks) -> usize {
-    let room = marks.window.saturating_mul(BYTES_PER_TOKEN * SUMMARY_PERCENT) / 100;
+fn summary_bytes_max(size: &RequestSize) -> usize {
+    let room = size.window_bytes(SUMMARY_PERCENT);
     usize::try_from(room.clamp(SUMMARY_BYTES_MIN, SUMMARY_BYTES_MAX)).unwrap_or(usize::MAX)
 }
 
 /// Bytes that the ledger is longer than the one that stands there.
-fn ledger_growth(run: &RunState, marks: &Marks) -> u64 {
+fn ledger_growth(run: &RunState, size: &RequestSize) -> u64 {
     let first = run.transcript.sealed().first().into_iter().flat_map(|said| &said.message.parts);
     let texts = first.filter_map(|part| match part {
         Part::Text { text: Content::Text(text) } => Some(text),
         Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
     });
     let stands: usize = texts.filter(|text| text.starts_with(LEFT_OUT_MARK)).map(String::len).sum();
-    (ledger_text(run, marks, 0).len() as u64).saturating_sub(stands as u64)
+    (ledger_text(run, size, 0).len() as u64).saturating_sub(stands as u64)
 }
 
-fn ledger_text(run: &RunState, marks: &Marks, left_out: usize) -> String {
-    let room = marks.window.saturating_mul(BYTES_PER_TOKEN * LEDGER_PERCENT) / 100;
+fn ledger_text(run: &RunState, size: &RequestSize, left_out: usize) -> String {
+    let room = size.window_bytes(LEDGER_PERCENT);
     let room = room.clamp(LEDGER_BYTES_MIN, LEDGER_BYTES_MAX);
     format!(
         "{}{left_out}.\nWhat the runtime keeps of this run for you; rely on it:\n{}",
@@ -234,7 +214,7 @@ fn with_ledger(run: &RunState, pins: &RunStarted, compacted: Compacted) -> Decis
     let dropped = steps.answers_of(&compacted.dropped);
     let left_out = run.transcript.answers_left_out() as usize + answers + dropped;
     let unhinged = unhinged(run, &steps, &compacted);
-    let ledger = ledger_text(run, &Marks::of(run, pins), left_out);
+    let ledger = ledger_text(run, &models::request_size(run, pins), left_out);
     let mut event = Compacted { keeps_task: true, ledger: Some(ledger.into()), ..compacted };
     event.cleared.extend(unhinged);
     Decision { phase: run.phase, act: Act::Compact(Box::new(event)) }
@@ -256,74 +236,4 @@ fn unhinged(run: &RunState, steps: &Steps<'_>, compacted: &Compacted) -> Vec<Cle
         )
     };
     lost.map(|pointer| Cleared { call: pointer.call.clone(), line: line(pointer) }).collect()
-}
-
-/// How large a request is and may be.
-struct Marks {
-    bytes: u64,
-    /// Tokens and bytes of what the model counted last.
-    measured: Option<(u64, u64)>,
-    /// Tokens that a request may have at most: the window without the answer's part.
-    window: u64,
-    high: u64,
-    low: u64,
-}
-
-impl Marks {
-    /// Of the model that is asked next.
-    fn of(run: &RunState, pins: &RunStarted) -> Self {
-        Self::with(run, pins, models::chosen(run, pins).terms)
-    }
-
-    fn with(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> Self {
-        let whole = match terms.context_tokens {
-            0 => WINDOW_TOKENS_UNKNOWN,
-            known => known,
-        };
-        let window = whole - u64::from(answer_tokens_max(pins, terms)).min(whole / 4);
-        let percent = u64::from(pins.settings.compaction_percent);
-        Self {
-            bytes: run.prompt_bytes().saturating_add(run.transcript.conversation(None).bytes()),
-            measured: run.measured.map(|seen| (seen.tokens, run.bytes_of(seen))),
-            window,
-            high: window.saturating_mul(percent) / 100,
-            low: window.saturating_mul(LOW_PERCENT.min(percent.saturating_sub(USEFUL_PERCENT))) / 100,
-        }
-    }
-
-    /// Tokens that a request has less which is shorter by this many bytes.
-    fn saved(&self, bytes: u64) -> u64 {
-        self.tokens(self.bytes).saturating_sub(self.tokens(self.bytes.saturating_sub(bytes)))
-    }
-
-    /// Tokens that a compaction has to gain.
-    const fn useful(&self) -> u64 {
-        self.window.saturating_mul(USEFUL_PERCENT) / 100
-    }
-
-    /// Tokens of a request of this many bytes: what the model counted, and what came since by rule; where it
-    /// was made shorter since, its share of what was counted.
-    fn tokens(&self, bytes: u64) -> u64 {
-        match self.measured {
-            None => tokens_by_rule(bytes),
-            Some((tokens, seen)) if bytes >= seen => {
-                tokens.saturating_add((bytes - seen).div_ceil(BYTES_PER_TOKEN))
-            }
-            Some((tokens, seen)) => {
-                let share = u128::from(tokens) * u128::from(bytes) / u128::from(seen.max(1));
-                u64::try_from(share).unwrap_or(u64::MAX)
-            }
-        }
-    }
-}
-
-fn text(words: &str) -> Part {
-    Part::Text { text: words.into() }
-}
-
-fn cut(text: &str, bytes_max: usize) -> String {
-    if text.len() <= bytes_max {
-        return text.to_owned();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(bytes_max)])
 }

@@ -8,8 +8,8 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        AboutCall, BlockedWhy, Compacted, Conversation, Effort, Fact, GateSpec, GateStep, ModelTerms, Phase,
-        Purpose, RunOutcome, RunStarted, Verdict,
+        AboutCall, BlockedWhy, Compacted, Conversation, Effort, Fact, FailureKind, GateSpec, GateStep, Phase,
+        Purpose, RunOutcome, RunState, Verdict,
     },
     tool::RecoveryClass,
 };
@@ -172,6 +172,22 @@ impl Decision {
         let json = serde_json::to_vec(self).expect("decisions have string keys only");
         DecisionHash::of(&json)
     }
+
+    /// Ends the run, with the last words of its model.
+    pub(super) fn end(run: &RunState, result: RunOutcome) -> Self {
+        let phase = if result == RunOutcome::Succeeded { Phase::Verifying } else { run.phase };
+        Self { phase, act: Act::End { result, summary: run.last_text.clone() } }
+    }
+
+    /// Ends the run as failed.
+    pub(super) fn fail(run: &RunState, why: FailureKind, message: &str) -> Self {
+        Self::end(run, RunOutcome::Failed { why, message: message.to_owned() })
+    }
+
+    /// Asks a person.
+    pub(super) fn block(run: &RunState, question: Content, why: BlockedWhy) -> Self {
+        Self { phase: run.phase, act: Act::Block { question, why, about: None } }
+    }
 }
 
 fn digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Error> {
@@ -179,13 +195,4 @@ fn digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Erro
     fields.serialize_field("count", &messages.len())?;
     fields.serialize_field("digest", blake3::Hash::from_bytes(messages.digest()).to_hex().as_str())?;
     fields.end()
-}
-
-/// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
-pub fn answer_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
-    let wanted = pins.settings.output_tokens_max;
-    match u32::try_from(terms.output_tokens_max) {
-        Ok(0) | Err(_) => wanted,
-        Ok(cap) => wanted.min(cap),
-    }
 }

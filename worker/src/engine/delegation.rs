@@ -7,7 +7,14 @@ use docket_schema::{
     run::{BlockedWhy, RoleSpec, RunStarted, RunState, Spent, Verdict, WriteScope},
 };
 
-use super::{Act, Decision, RoleDef, react, role_of, sop};
+use super::{
+    core::{
+        call_class::is_write,
+        call_options::role_of,
+        definition::{Engine, RoleDef},
+    },
+    decision::Decision,
+};
 use crate::tools;
 
 /// What a child may use, of what is left to its parent; none = as it is configured.
@@ -40,7 +47,7 @@ pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
 /// What a model reads whose role gives away what it may not do itself: what a writing child changed is merged into the
 /// workspace like a change of its parent's, and the line that tests a child is run as a command of its parent's words.
 pub(super) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -> Option<String> {
-    let changes = |name: &String| *name == tools::RUN_COMMAND || react::is_write(name);
+    let changes = |name: &String| *name == tools::RUN_COMMAND || is_write(name);
     let may_write = role.writes == WriteScope::Any && role.may.iter().any(changes);
     if !delegates(pins, tool) {
         return None;
@@ -64,15 +71,14 @@ pub(super) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -
 
 /// Tools that a piece may not call, for whoever gives it away may not do by itself what they do. Whoever may run commands
 /// may do all; and so may whoever has no role.
-pub(crate) fn not_for_pieces(run: &RunState, pins: &RunStarted) -> Vec<String> {
+pub(crate) fn not_for_pieces(engine: &dyn Engine, run: &RunState, pins: &RunStarted) -> Vec<String> {
     let Some(role) = role_of(run, pins) else { return Vec::new() };
-    let may = |tool: &str| role.may(tool) && sop::may_now(run, pins, tool);
+    let may = |tool: &str| role.may(tool) && engine.allows_now(run, tool);
     if may(tools::RUN_COMMAND) {
         return Vec::new();
     }
-    let may_write =
-        role.writes == WriteScope::Any && tools::acting().any(|tool| react::is_write(tool) && may(tool));
-    let other = |tool: &&str| if react::is_write(tool) { !may_write } else { !may(tool) };
+    let may_write = role.writes == WriteScope::Any && tools::acting().any(|tool| is_write(tool) && may(tool));
+    let other = |tool: &&str| if is_write(tool) { !may_write } else { !may(tool) };
     // A server's tool does whatever it does, and the child's worker may have other servers.
     tools::acting().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
 }
@@ -94,7 +100,7 @@ pub(super) fn waits(run: &RunState) -> Option<Decision> {
     }
     let names: Vec<String> = run.children.values().map(|child| format!("task {child}")).collect();
     let question = format!("It waits for what it gave away: {}", names.join(", ")).into();
-    Some(Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Child, about: None } })
+    Some(Decision::block(run, question, BlockedWhy::Child))
 }
 
 /// Why a call gives nothing away, behind those of its batch that do.
@@ -103,6 +109,7 @@ pub(super) fn denied(
     pins: &RunStarted,
     before: &[&ToolUse],
     tool: &ToolUse,
+    time_max_ms: u64,
 ) -> Option<Verdict> {
     let refuse = |rule: &str, reason: String| Some(Verdict::Deny { rule: rule.to_owned(), reason });
     let allowed = pins.settings.children_allowed();
@@ -112,25 +119,24 @@ pub(super) fn denied(
         return refuse("children_max", reason);
     }
     let calls: Vec<&ToolUse> = before.iter().copied().chain([tool]).collect();
-    match allowances(run, pins, &calls).pop()? {
+    match allowances(run, pins, &calls, time_max_ms).pop()? {
         Ok(_) => None,
         Err(reason) => refuse("child_budget", reason),
     }
 }
 
 /// What each of these calls may use, in order, of what is left to the run: what it asks for, else a half of what those
-/// before it leave; or why it may have nothing.
+/// before it leave; or why it may have nothing. All of them and the run itself may take `time_max_ms`.
 pub(crate) fn allowances(
     run: &RunState,
     pins: &RunStarted,
     calls: &[&ToolUse],
+    time_max_ms: u64,
 ) -> Vec<Result<Allowance, String>> {
     let settings = &pins.settings;
     let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
     let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
     let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
-    let time_max_ms = super::engine(&pins.engine)
-        .map_or(settings.time_max_ms, |engine| engine.time_for_calls(run, settings.time_max_ms));
     let mut time = Rest::of(time_max_ms, worked_ms, "milliseconds");
     let mut all = Vec::new();
     for tool in calls {

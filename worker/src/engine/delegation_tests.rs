@@ -12,7 +12,7 @@ use docket_schema::{
 };
 use serde_json::{Value, json};
 
-use super::{Act, Engine as _, PlannedTool, RoleDef, Sop, delegation, react_tests::Log};
+use super::{Act, Engine as _, PlannedTool, React, RoleDef, Sop, delegation, engine, react_tests::Log};
 
 fn may() -> RunSettings {
     RunSettings { plan_asks_max: 0, delegation_depth_max: 1, ..RunSettings::default() }
@@ -164,7 +164,7 @@ fn a_child_that_is_back_before_the_next_is_given_away_keeps_its_place() {
     let calls: Vec<&CallId> = open.iter().map(|tool| &tool.call).collect();
     assert_eq!(calls, planned.iter().map(|tool| &tool.call).collect::<Vec<_>>());
     let pins = log.state.pins.clone().expect("started");
-    let shares = delegation::allowances(&log.state, &pins, &open).into_iter();
+    let shares = delegation::allowances(&log.state, &pins, &open, 0).into_iter();
     let shares: Vec<Option<u64>> = shares.map(|share| share.expect("enough is left").tokens).collect();
     assert_eq!(shares, [Some(500), Some(250), Some(125)]);
 }
@@ -209,7 +209,9 @@ fn what_children_may_use_is_of_what_is_left() {
     };
     let calls = [tool(0), tool(1)];
     let times = |pins: &RunStarted| -> Vec<Option<u64>> {
-        delegation::allowances(&log.state, pins, &[&calls[0], &calls[1]])
+        let engine = engine(&pins.engine).expect("an engine");
+        let time_max_ms = engine.time_for_calls(&log.state, pins.settings.time_max_ms);
+        delegation::allowances(&log.state, pins, &[&calls[0], &calls[1]], time_max_ms)
             .into_iter()
             .map(|allowed| allowed.expect("enough is left").time_ms)
             .collect()
@@ -325,7 +327,7 @@ fn a_piece_may_not_do_what_its_giver_may_not() {
         log.state.work.role = Some("r".to_owned());
         log.state.work.phase = Some(phase.to_owned());
         let pins = log.state.pins.clone().expect("started");
-        delegation::not_for_pieces(&log.state, &pins)
+        delegation::not_for_pieces(&*super::engine(&pins.engine).expect("an engine"), &log.state, &pins)
     };
     let (reads, builds) = (&["read_file", "delegate"][..], &["edit_file", "run_command", "delegate"][..]);
     let (edits, all) = (&["edit_file", "run_tests", "delegate"][..], WriteScope::Any);
@@ -353,7 +355,7 @@ fn a_piece_may_not_do_what_its_giver_may_not() {
     }
     let log = log(may());
     let pins = log.state.pins.clone().expect("started");
-    assert!(delegation::not_for_pieces(&log.state, &pins).is_empty(), "who has no role may do all");
+    assert!(delegation::not_for_pieces(&React, &log.state, &pins).is_empty(), "who has no role may do all");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use docket_schema::run::{RunOutcome, RunStarted, RunState};
 
-use super::{Decision, react, verification};
+use super::{decision::Decision, verification};
 
 /// The end, or the checks before it; none while something is still to be done.
 pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
@@ -18,7 +18,7 @@ pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     }
     let checks = verification::checks(run, pins);
     Some(if run.gates_passed || checks.is_empty() {
-        react::end(run, RunOutcome::Succeeded)
+        Decision::end(run, RunOutcome::Succeeded)
     } else {
         verification::check(run, pins, checks)
     })

@@ -45,7 +45,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         // The project's own checks have the last word.
         return Ok(match seat::checks(run, pins)? {
             Checked::Passed => seat::succeed(run),
-            Checked::Failed => seat::fail(run, FailureKind::Gates, "the checks fail"),
+            Checked::Failed => Decision::fail(run, FailureKind::Gates, "the checks fail"),
         });
     }
     if !seat::is_at(run, POET, "the verse") {
@@ -53,7 +53,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         return Ok(seat::begin(run, Vec::new(), Begins { role, about, opening: vec![seat::task(pins)] }));
     }
     if run.work.invalid >= seat::INVALID_MAX {
-        return Ok(seat::fail(run, FailureKind::Plan, "three answers were no verse"));
+        return Ok(Decision::fail(run, FailureKind::Plan, "three answers were no verse"));
     }
     // Whatever it takes until the role has said its last word.
     let said = seat::words(seat::speak(run, pins)?);

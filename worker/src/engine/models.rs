@@ -15,12 +15,14 @@
 //! once: where that fails likewise, the stand-in is asked at once.
 
 use docket_schema::{
-    message::{ModelRef, ToolUse},
-    run::{ModelTerms, Phase, RoleSpec, RunStarted, RunState, Verdict, WriteScope, is_outage, is_overload},
+    message::ModelRef,
+    run::{ModelTerms, Phase, RunStarted, RunState, is_outage, is_overload},
 };
 
-use super::{compaction, delegation, permission, role_of};
-use crate::tools::{self, Label};
+use super::core::{
+    call_options::role_of,
+    request_size::{RequestSize, is_too_long},
+};
 
 /// The model to be asked.
 #[derive(Debug, Clone, Copy)]
@@ -30,15 +32,6 @@ pub(super) struct Chosen<'a> {
     /// It stands in for another one.
     pub(super) stands_in: bool,
 }
-
-/// What an explore model reads where it wants to write.
-const ONLY_EXPLORES: &str = "changes are not this model's to make; the main model is asked next. If this change is \
-                             right, it makes it.";
-
-/// What the main model is told where the one that explored says that it is done.
-pub(super) const NUDGE_TAKE_OVER: &str = "What stands above was found out by a model that only looks around; its last \
-     answer is not the end of the task. Go on from there: change what is to be changed; or, if nothing is, say in a \
-     sentence why.";
 
 /// Which one is asked next.
 pub(super) fn chosen<'a>(run: &RunState, pins: &'a RunStarted) -> Chosen<'a> {
@@ -57,10 +50,15 @@ pub(super) fn chosen<'a>(run: &RunState, pins: &'a RunStarted) -> Chosen<'a> {
     Chosen { model, terms, stands_in: model != own.0 }
 }
 
+/// How large a request of that model would be.
+pub(super) fn request_size(run: &RunState, pins: &RunStarted) -> RequestSize {
+    RequestSize::for_model(run, pins, chosen(run, pins).terms)
+}
+
 /// Whether the model that explores is still the one to ask.
 fn explores(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
     let looks = matches!(run.phase, Phase::Exploring | Phase::Planning | Phase::Testing);
-    let refused = run.last_failure.as_ref().is_some_and(compaction::is_too_long);
+    let refused = run.last_failure.as_ref().is_some_and(is_too_long);
     looks
         && only_explored(run, pins)
         && run.files_written.is_empty()
@@ -68,7 +66,7 @@ fn explores(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
         && run.turn.0 < pins.settings.turns_max / 2
         && !refused
         && !pins.models.explore.as_ref().is_some_and(|explore| is_refused(run, pins, &explore.model))
-        && compaction::fits(run, pins, terms)
+        && RequestSize::for_model(run, pins, terms).fits()
 }
 
 /// Whether nobody but an explore model, or what stood in for it, has answered.
@@ -103,69 +101,4 @@ fn is_away(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &ModelRef) 
     let stands_in = of_other.attempts > 0;
     let count = if all { failures.outages } else { failures.overloads };
     given_up || stands_in || count >= if stood_in { 1 } else { after }
-}
-
-/// What a model reads that calls a tool which its role does not have.
-fn not_of(role: &RoleSpec, tool: &str) -> String {
-    let tool: String = tool.chars().take(80).collect();
-    match role.may.as_slice() {
-        [] => format!("the role `{}` has no tools: answer in words", role.name),
-        may => format!("the role `{}` has no tool `{tool}`; it has {}", role.name, may.join(", ")),
-    }
-}
-
-/// What a model reads that writes a file which its role does not write.
-fn not_written_by(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
-    match role.writes {
-        WriteScope::Any => None,
-        WriteScope::Tests => {
-            let files = tools::written_files(&tool.name, &tool.args);
-            let of_tests =
-                |file: &String| tools::work_path_of(file).is_some_and(|path| tools::is_of_tests(&path));
-            let other = files.iter().find(|file| !of_tests(file))?;
-            let file: String = other.chars().take(200).collect();
-            Some(format!(
-                "the role `{}` writes tests only, and `{file}` is none: neither called as tests are nor in a folder of tests",
-                role.name
-            ))
-        }
-    }
-}
-
-/// What policy says of a call that is about to run.
-pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
-    let writes = |label: &Label| match label {
-        Label::Writes
-        | Label::Deletes
-        | Label::Config
-        | Label::GitDiscards
-        | Label::Installs
-        | Label::Privilege
-        | Label::Background => true,
-        Label::Reads
-        | Label::Command
-        | Label::Tests
-        | Label::Git
-        | Label::Network
-        | Label::Memory
-        | Label::External => false,
-    };
-    let writes = match pins.external(&tool.name) {
-        // Whatever it does.
-        Some(external) => !external.read_only,
-        None => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes),
-    };
-    if writes && only_explored(run, pins) {
-        return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
-    }
-    if let Some(role) = role_of(run, pins).filter(|_| !tool.call.is_own()) {
-        if !role.may(&tool.name) {
-            return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
-        }
-        let reason = not_written_by(role, tool).or_else(|| delegation::not_given_by(role, pins, tool));
-        if let Some(reason) = reason {
-            return Verdict::Deny { rule: "role".to_owned(), reason };
-        }
-    }
-    permission::says(run, tool)
 }

@@ -11,7 +11,10 @@ use docket_schema::{
 };
 use serde_json::json;
 
-use super::{Begins, Decision, seat};
+use super::{
+    decision::{Begins, Decision},
+    seat,
+};
 use crate::tools;
 
 /// Tries at one file: the first, one with the file as it is, one with what was refused.

@@ -1,16 +1,86 @@
-//! What policy says of a call, and what a person said where policy asks (E12). Pure: policies are pinned, answers
-//! are recorded.
+//! Whether a call may run: by the model that makes it, by its role, by policy, and by what a person said where policy asks
+//! (E12). Pure: policies are pinned, answers are recorded.
 
 use docket_schema::{
     message::ToolUse,
     policy::Ruling,
-    run::{Permit, RunState, Verdict},
+    run::{Permit, RoleSpec, RunStarted, RunState, Verdict, WriteScope},
 };
 
+use super::{core::call_options::role_of, delegation, models::only_explored};
 use crate::{
     policy::{self, Asking, Reach, Sight},
-    tools,
+    tools::{self, Label},
 };
+
+/// What an explore model reads where it wants to write.
+const ONLY_EXPLORES: &str = "changes are not this model's to make; the main model is asked next. If this change is \
+                             right, it makes it.";
+
+/// Whether a call that is about to run may.
+pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
+    let writes = |label: &Label| match label {
+        Label::Writes
+        | Label::Deletes
+        | Label::Config
+        | Label::GitDiscards
+        | Label::Installs
+        | Label::Privilege
+        | Label::Background => true,
+        Label::Reads
+        | Label::Command
+        | Label::Tests
+        | Label::Git
+        | Label::Network
+        | Label::Memory
+        | Label::External => false,
+    };
+    let writes = match pins.external(&tool.name) {
+        // Whatever it does.
+        Some(external) => !external.read_only,
+        None => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes),
+    };
+    if writes && only_explored(run, pins) {
+        return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
+    }
+    if let Some(role) = role_of(run, pins).filter(|_| !tool.call.is_own()) {
+        if !role.may(&tool.name) {
+            return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
+        }
+        let reason = not_written_by(role, tool).or_else(|| delegation::not_given_by(role, pins, tool));
+        if let Some(reason) = reason {
+            return Verdict::Deny { rule: "role".to_owned(), reason };
+        }
+    }
+    says(run, tool)
+}
+
+/// What a model reads that calls a tool which its role does not have.
+fn not_of(role: &RoleSpec, tool: &str) -> String {
+    let tool: String = tool.chars().take(80).collect();
+    match role.may.as_slice() {
+        [] => format!("the role `{}` has no tools: answer in words", role.name),
+        may => format!("the role `{}` has no tool `{tool}`; it has {}", role.name, may.join(", ")),
+    }
+}
+
+/// What a model reads that writes a file which its role does not write.
+fn not_written_by(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
+    match role.writes {
+        WriteScope::Any => None,
+        WriteScope::Tests => {
+            let files = tools::written_files(&tool.name, &tool.args);
+            let of_tests =
+                |file: &String| tools::work_path_of(file).is_some_and(|path| tools::is_of_tests(&path));
+            let other = files.iter().find(|file| !of_tests(file))?;
+            let file: String = other.chars().take(200).collect();
+            Some(format!(
+                "the role `{}` writes tests only, and `{file}` is none: neither called as tests are nor in a folder of tests",
+                role.name
+            ))
+        }
+    }
+}
 
 /// Files that the run changed and whose text no role is shown, for a policy speaks against it.
 pub(super) fn unseen(run: &RunState) -> Vec<String> {
@@ -21,7 +91,7 @@ pub(super) fn unseen(run: &RunState) -> Vec<String> {
 }
 
 /// The policies' verdict, and what a person said where they ask.
-pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
+fn says(run: &RunState, tool: &ToolUse) -> Verdict {
     // What is handed in by a card is words.
     if run.policies.is_empty() || tools::is_card(&tool.name) {
         return Verdict::Allow { rule: "builtin".to_owned() };

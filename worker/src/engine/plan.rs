@@ -14,7 +14,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Begins, Decision, Engine, RoleDef, answer, budget,
+    answer, budget,
+    core::definition::{Engine, RoleDef},
+    decision::{Begins, Decision},
     patching::{self, Patch, Patched},
     seat::{self, Checked},
 };
@@ -91,7 +93,7 @@ fn replan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
         let said = run.work.ended.iter().rev().find(|end| !end.success);
         let said = said.map(|end| first_line(&end.output)).unwrap_or_default();
         let message = format!("{reason} after {} corrections of the plan {said}", run.work.corrections);
-        return seat::fail(run, FailureKind::Plan, message.trim());
+        return Decision::fail(run, FailureKind::Plan, message.trim());
     }
     let failed = run.work.ended.last().filter(|end| !end.success);
     let output = failed.map(|end| first_line(&end.output)).unwrap_or_default();
@@ -118,7 +120,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Err(problem) if run.work.invalid_counted() + 1 >= seat::INVALID_MAX => {
             let message =
                 format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
-            Ok(seat::fail(run, FailureKind::Plan, &message))
+            Ok(Decision::fail(run, FailureKind::Plan, &message))
         }
         Err(problem) => Ok(seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])),
     }

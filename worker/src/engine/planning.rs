@@ -6,14 +6,12 @@ use docket_schema::{
     run::{RunStarted, RunState, TroubleKind, plan_in},
 };
 
-/// What a model that gave no plan is told.
-pub(super) const REMINDER: &str = "You gave no plan yet. Begin your next answer with a line `PLAN:` and the steps, one a line, \
-                        as `- [ ] step`, and go on beside it.";
+use super::core::nudges;
 
 /// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
 pub(super) fn reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
-    (due && run.ledger.plan.is_none()).then_some(REMINDER)
+    (due && run.ledger.plan.is_none()).then_some(nudges::NO_PLAN)
 }
 
 /// What a model is told that ends before its plan does.

@@ -12,17 +12,10 @@ use docket_schema::{message::ToolSpec, run::Complexity};
 
 use crate::model::ROLE_MARK;
 pub use complexity::estimate;
-pub use project::{Instructions, Project, Stack, is_others};
+pub use project::{INSTRUCTIONS_BYTES_MAX, Instructions, Project, Stack, is_others};
 
-/// Longest project instructions taken over, in bytes.
-pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
 /// Longest task text taken over, in characters.
 pub const TASK_CHARS_MAX: usize = 5000;
-/// Above this many files the tree is shown as folders with counts.
-pub const TREE_FILES_MAX: usize = 1000;
-/// Largest tree that is shown, in bytes, where there are few instructions, and where there are many.
-pub const TREE_BYTES_MAX: usize = 12 * 1024;
-const TREE_BYTES_MIN: usize = 7 * 1024;
 /// What all layers may come to, in bytes: 15,000 tokens (A16) of 3.5 bytes; code and English have about four.
 pub const BYTES_MAX: usize = 52_500;
 
@@ -143,11 +136,6 @@ fn normalized(text: &str) -> String {
 fn without_title<'a>(title: &str, text: &'a str) -> &'a str {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_start_matches('#').trim() == title.trim() { rest.trim_start_matches('\n') } else { text }
-}
-
-/// The first `max` bytes, at a character's boundary.
-fn cut_bytes(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
 }
 
 #[cfg(test)]

@@ -19,7 +19,12 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    Begins, Decision, Engine, RoleDef, answer, budget, role_of,
+    answer, budget,
+    core::{
+        call_options::role_of,
+        definition::{Engine, RoleDef},
+    },
+    decision::{Begins, Decision},
     seat::{self, Checked},
 };
 use crate::tools;
@@ -184,7 +189,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         if run.work.plans_counted() >= PLANS_MAX && !seat::is_spoken_to(run) {
             let why = run.work.dropped.as_deref().unwrap_or("no plan led to the goal");
             let message = format!("the planner was asked {PLANS_MAX} times; the last time, {why}");
-            return Ok(seat::fail(run, FailureKind::Plan, &message));
+            return Ok(Decision::fail(run, FailureKind::Plan, &message));
         }
         let opening = for_planner(run, pins);
         return Ok(seat::begin(run, Vec::new(), Begins { role: PLANNER.to_owned(), about, opening }));
@@ -200,7 +205,7 @@ fn too_long(run: &RunState) -> Decision {
     if run.work.invalid_counted() + 1 >= seat::INVALID_MAX {
         let message =
             format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
-        return seat::fail(run, FailureKind::Plan, &message);
+        return Decision::fail(run, FailureKind::Plan, &message);
     }
     seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])
 }

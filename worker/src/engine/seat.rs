@@ -16,11 +16,15 @@ use docket_schema::{
 use serde_json::{Value, json};
 
 use super::{
-    Act, Begins, Conclusion, Decision,
     answer::{ANSWER_INLINE_BYTES_MAX, fitting},
-    answer_tokens_max, blockers, compaction, delegation, escalation, models, permission,
-    react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
-    role_of, verification,
+    core::{call_options::role_of, nudges},
+    decision::{Act, Begins, Conclusion, Decision},
+    escalation, permission,
+    rules::{
+        due_first::due_first,
+        next_request::{ask_again, ask_next_turn, too_often_cut, too_often_empty},
+    },
+    verification,
 };
 use crate::tools;
 
@@ -32,34 +36,16 @@ pub(super) const INVALID_MAX: u32 = 3;
 /// # Errors
 /// The decision that is due first.
 pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
-    ready(run, pins)?;
-    match &run.last_failure {
-        Some(failure) => Err(react::ask_again(run, pins, failure)),
-        None => Ok(()),
-    }
+    ready(run, pins, pins.settings.time_max_ms)?;
+    run.last_failure.as_ref().map_or(Ok(()), |failure| Err(ask_again(run, pins, failure)))
 }
 
-/// As [`first`], but for what follows a model's failure.
+/// As [`first`], but for what follows a model's failure; `time_max_ms` is what calls of the run may take.
 ///
 /// # Errors
 /// The decision that is due first.
-pub(super) fn ready(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
-    if let Some(decision) = react::wishes_and_limits(run) {
-        return Err(decision);
-    }
-    if let Some(decision) = delegation::waits(run) {
-        return Err(decision);
-    }
-    if !run.wanted.is_empty() {
-        return Err(react::run_tools(run, pins));
-    }
-    let due = verification::mend(run, pins)
-        .or_else(|| verification::undecided(run, pins))
-        .or_else(|| compaction::under_way(run, pins));
-    match due {
-        Some(decision) => Err(decision),
-        None => Ok(()),
-    }
+pub(super) fn ready(run: &RunState, pins: &RunStarted, time_max_ms: u64) -> Result<(), Decision> {
+    due_first(run, pins, time_max_ms).map_or(Ok(()), Err)
 }
 
 /// What the role in hand said last.
@@ -77,15 +63,7 @@ pub(super) enum Heard<'a> {
 pub(super) fn heard<'a>(run: &'a RunState, pins: &RunStarted) -> Result<Heard<'a>, Decision> {
     match &run.asking.stop {
         Some(stop) if is_cut(stop) => {
-            if run.asking.cuts >= pins.settings.empty_answers_max {
-                let message = format!(
-                    "{} answers in a row were cut at the limit of {} tokens; raise run.output_tokens_max or split the task",
-                    run.asking.cuts,
-                    answer_tokens_max(pins, models::chosen(run, pins).terms)
-                );
-                return Err(react::end(run, react::failed(FailureKind::Model, &message)));
-            }
-            Ok(Heard::Silent(Some(NUDGE_CUT)))
+            too_often_cut(run, pins).map_or(Ok(Heard::Silent(Some(nudges::CUT))), Err)
         }
         Some(StopReason::Refusal) if !run.transcript.has_notes() => {
             let who = run.work.role.as_deref().unwrap_or("model");
@@ -94,11 +72,11 @@ pub(super) fn heard<'a>(run: &'a RunState, pins: &RunStarted) -> Result<Heard<'a
                 Some(_) | None => ", without a word of why".to_owned(),
             };
             let question = Content::Text(format!("The {who} refuses to go on with the task{words}"));
-            Err(block(run, question, BlockedWhy::Escalated))
+            Err(Decision::block(run, question, BlockedWhy::Escalated))
         }
         _ => match &run.work.said {
             Some(said) if run.answered_without_tools && !run.transcript.has_notes() => Ok(Heard::Words(said)),
-            Some(_) | None if run.empty_answers > 0 => Ok(Heard::Silent(Some(NUDGE_EMPTY))),
+            Some(_) | None if run.empty_answers > 0 => Ok(Heard::Silent(Some(nudges::EMPTY))),
             Some(_) | None => Ok(Heard::Silent(None)),
         },
     }
@@ -122,23 +100,7 @@ pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Cont
 
 /// Asks the role in hand, with these words at the end, unless it is not to go on.
 pub(super) fn ask(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
-    if run.empty_counted() >= pins.settings.empty_answers_max && !is_spoken_to(run) {
-        let message = format!("{} empty answers in a row", run.empty_answers);
-        return react::end(run, react::failed(FailureKind::EmptyAnswers, &message));
-    }
-    let cap = react::turns_allowed(run, &pins.settings);
-    if run.turn.0 >= cap {
-        let message = format!("the cap of {cap} turns is reached");
-        return react::end(run, react::failed(FailureKind::TurnLimit, &message));
-    }
-    let question = blockers::question(run, &pins.settings);
-    if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
-        return block(run, question, BlockedWhy::Escalated);
-    }
-    if let Some(decision) = compaction::due(run, pins) {
-        return decision;
-    }
-    react::ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
+    too_often_empty(run, pins).unwrap_or_else(|| ask_next_turn(run, pins, nudge))
 }
 
 /// The last word of the role in hand as the JSON that its schema wants, and that `take` takes; what is said of a role
@@ -203,16 +165,6 @@ fn decided(run: &RunState, conclusion: Conclusion) -> Decision {
     Decision { phase: run.phase, act: Act::Conclude(Box::new(conclusion)) }
 }
 
-/// Asks a person.
-pub(super) fn block(run: &RunState, question: Content, why: BlockedWhy) -> Decision {
-    Decision { phase: run.phase, act: Act::Block { question, why, about: None } }
-}
-
-/// Ends the run as failed.
-pub(super) fn fail(run: &RunState, why: FailureKind, message: &str) -> Decision {
-    react::end(run, react::failed(why, message))
-}
-
 /// Whether the role is in hand, for this.
 pub(super) fn is_at(run: &RunState, role: &str, about: &str) -> bool {
     run.work.role.as_deref() == Some(role) && run.work.about == about
@@ -239,7 +191,7 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decis
     match run.work.checked {
         Some(true) => Ok(Checked::Passed),
         Some(false) if run.corrections_counted() > pins.settings.corrections_max && !is_spoken_to(run) => {
-            Err(fail(run, FailureKind::Gates, &verification::still_failing(run, pins)))
+            Err(Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)))
         }
         Some(false) => Ok(Checked::Failed),
         None => {
@@ -279,7 +231,7 @@ pub(super) fn blind(run: &RunState) -> Option<Decision> {
     refused.then(|| {
         let message =
             format!("what was changed cannot be shown to whoever judges it; let `read_file` read: {why}");
-        fail(run, FailureKind::Configuration, &message)
+        Decision::fail(run, FailureKind::Configuration, &message)
     })
 }
 

@@ -26,24 +26,27 @@ use docket_schema::{
     },
     tool::ToolSet,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(super) use self::mode::may_now;
 use self::{
+    cards::{artifact, kept},
     limits::{is_near, near_limit, nearly_used_up},
-    mode::SopPhase,
+    mode::{BUILDER, PLANNER, REVIEWER, SopPhase},
 };
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, budget, permission, react,
+    blockers::blocked_question,
+    budget,
+    core::{
+        definition::{Engine, RoleDef},
+        limits::turns_allowed,
+    },
+    decision::{Act, Begins, Decision},
+    permission,
+    rules::next_request::ask_again,
     seat::{self, Heard, INVALID_MAX},
     verification,
 };
 use crate::tools;
-
-const PLANNER: &str = "planner";
-const BUILDER: &str = "builder";
-const REVIEWER: &str = "reviewer";
 
 /// The gate after `implement`: something is there that can show whether the change works.
 const TESTS_EXIST: &str = "tests_exist";
@@ -106,6 +109,10 @@ impl Engine for Sop {
         limits::before_last_turn(budget_ms)
     }
 
+    fn allows_now(&self, run: &RunState, tool: &str) -> bool {
+        SopPhase::of(run).is_some_and(|at| at.allows(tool))
+    }
+
     fn decide(&self, run: &RunState) -> Decision {
         budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
     }
@@ -113,7 +120,8 @@ impl Engine for Sop {
 
 /// What is next; either way round a decision.
 fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::ready(run, pins).map_err(|decision| mode::gated(run, decision))?;
+    let time_max_ms = Sop.time_for_calls(run, pins.settings.time_max_ms);
+    seat::ready(run, pins, time_max_ms).map_err(|decision| mode::gated(run, decision))?;
     if let Some(failure) = &run.last_failure {
         failed(run, pins, failure)?;
     }
@@ -135,7 +143,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 /// # Errors
 /// The decision; none where it failed before the last turn, which is due.
 fn failed(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Result<(), Decision> {
-    let attempt = || Err(react::ask_again(run, pins, failure));
+    let attempt = || Err(ask_again(run, pins, failure));
     match (&run.work.last_turn, SopPhase::of(run)) {
         (Some((turn, _)), _) if run.turn < *turn => Ok(()),
         (Some(_), _) | (None, Some(SopPhase::Complete)) => attempt(),
@@ -160,7 +168,7 @@ fn understood(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     };
     if survey.status != ToolStatus::Ok {
         let why = super::escalation::cut(seat::words(&survey.content));
-        return Ok(seat::fail(run, FailureKind::Environment, &format!("the preflight failed: {why}")));
+        return Ok(Decision::fail(run, FailureKind::Environment, &format!("the preflight failed: {why}")));
     }
     let opening = openings::planner(run, pins, &survey.content);
     let begins = Begins { role: PLANNER.to_owned(), about: "the plan".to_owned(), opening };
@@ -190,10 +198,10 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let corrections_max = pins.settings.corrections_max;
     if run.corrections_counted() > corrections_max {
-        return Ok(seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)));
+        return Ok(Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)));
     }
     if let Some(message) = failed_too_often(run, TESTS_EXIST, corrections_max + 1) {
-        return Ok(seat::fail(run, FailureKind::Gates, &message));
+        return Ok(Decision::fail(run, FailureKind::Gates, &message));
     }
     if let Some(shown) = own(run, tools::SHOW_CHANGES) {
         let card = cards::diff_card(run, shown);
@@ -245,7 +253,7 @@ fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 /// The reviewer's part, or of what is trivial the builder's own look at it; then the gate `risk_reported`.
 fn reviewed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     if let Some(message) = failed_too_often(run, RISK_REPORTED, INVALID_MAX) {
-        return Ok(seat::fail(run, FailureKind::Gates, &message));
+        return Ok(Decision::fail(run, FailureKind::Gates, &message));
     }
     if let Some(shown) = own(run, tools::SHOW_CHANGES) {
         let card = cards::diff_card(run, shown);
@@ -291,7 +299,7 @@ fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decisio
             run.work.corrections,
             super::escalation::cut(first)
         );
-        return seat::fail(run, FailureKind::Gates, &message);
+        return Decision::fail(run, FailureKind::Gates, &message);
     }
     let reason = format!("the review wants a change: {}", super::escalation::cut(first));
     facts.extend([Fact::Correcting { reason }, phase(SopPhase::Implement)]);
@@ -317,7 +325,7 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
             None => asked(run, pins),
         };
     };
-    let why = if turn.0 >= react::turns_allowed(run, &pins.settings) {
+    let why = if turn.0 >= turns_allowed(run, &pins.settings) {
         FailureKind::TurnLimit
     } else {
         FailureKind::Limit
@@ -346,11 +354,11 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
                 "{reason}, and its last turn called `complete_task` with what could not be taken: {}; {kept_work}",
                 super::escalation::cut(&problem)
             );
-            Ok(seat::fail(run, why, &message))
+            Ok(Decision::fail(run, why, &message))
         }
         None if run.turn >= *turn => {
             let message = format!("{reason}, and its last turn did not call `complete_task`; {kept_work}");
-            Ok(seat::fail(run, why, &message))
+            Ok(Decision::fail(run, why, &message))
         }
         None => asked(run, pins),
     }
@@ -373,8 +381,8 @@ fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         // What was said before says nothing of it, whatever that was.
         _ if at == SopPhase::Complete && run.work.last_turn.is_some() => mode::words(run, at),
         Heard::Words(_) => {
-            if let Some(question) = react::blocked_question(run.last_text.as_ref(), true) {
-                return Ok(seat::block(run, question, BlockedWhy::Model));
+            if let Some(question) = blocked_question(run.last_text.as_ref(), true) {
+                return Ok(Decision::block(run, question, BlockedWhy::Model));
             }
             if run.idle_counted() >= IDLE_MAX {
                 let message = format!(
@@ -382,7 +390,7 @@ fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
                      `complete_task` alone, and its phase by `{}`",
                     at.ends_by()
                 );
-                return Ok(seat::fail(run, FailureKind::EmptyAnswers, &message));
+                return Ok(Decision::fail(run, FailureKind::EmptyAnswers, &message));
             }
             Some(mode::idle_words(at))
         }
@@ -404,7 +412,7 @@ fn last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
 }
 
 fn is_blocked(run: &RunState) -> bool {
-    react::blocked_question(run.last_text.as_ref(), true).is_some()
+    blocked_question(run.last_text.as_ref(), true).is_some()
 }
 
 /// What was handed in by the last answer: what it says, or what is wrong with it.
@@ -433,7 +441,7 @@ fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Dec
     if run.work.invalid_counted() + 1 >= INVALID_MAX && !seat::is_spoken_to(run) {
         let message =
             format!("{INVALID_MAX} times in a row no {what} could be taken; the last one: {problem}");
-        return seat::fail(run, why, &message);
+        return Decision::fail(run, why, &message);
     }
     seat::conclude(run, vec![Fact::Invalid { what: what.to_owned(), problem }])
 }
@@ -456,19 +464,4 @@ fn phase(phase: SopPhase) -> Fact {
 
 fn gate(gate: &str, verdict: GateVerdict, reason: String) -> Fact {
     Fact::QualityGate { gate: gate.to_owned(), verdict, reason }
-}
-
-fn artifact(name: &str, content: &impl Serialize) -> Fact {
-    let content = serde_json::to_value(content).expect("artifacts have string keys only");
-    Fact::Artifact { name: name.to_owned(), content }
-}
-
-/// An artifact that is there.
-fn kept<T: serde::de::DeserializeOwned>(run: &RunState, name: &str) -> Option<T> {
-    serde_json::from_value(run.work.artifacts.get(name)?.clone()).ok()
-}
-
-/// The plan in force.
-fn plan(run: &RunState) -> Option<PlanCard> {
-    kept(run, PLAN_CARD)
 }

@@ -23,15 +23,16 @@ use docket_schema::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::registry::{ORCHESTRATOR, REVIEWER, TESTER};
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, RoleError, budget, escalation,
+    budget,
+    core::definition::{Engine, RoleDef, RoleError},
+    decision::{Act, Begins, Decision},
+    escalation,
     seat::{self, Checked},
     verification,
 };
 
-const ORCHESTRATOR: &str = "orchestrator";
-const TESTER: &str = "tester";
-const REVIEWER: &str = "reviewer";
 /// Rounds of all roles, or of those from one on.
 const ROUNDS_MAX: u32 = 3;
 /// Characters of an answer that is handed over: a role's answer is no file.
@@ -197,7 +198,7 @@ fn spent(run: &RunState, role: &str, problem: &str) -> Decision {
     let count = seat::INVALID_MAX;
     let message =
         format!("{count} answers of the {role} in a row could not be taken; the last one: {problem}");
-    seat::fail(run, FailureKind::Plan, &message)
+    Decision::fail(run, FailureKind::Plan, &message)
 }
 
 /// All roles of the round have spoken.
@@ -257,9 +258,13 @@ fn held(run: &RunState) -> Option<String> {
 
 fn out_of_rounds(run: &RunState, pins: &RunStarted, why: &str) -> Decision {
     if run.work.checked == Some(false) {
-        return seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
+        return Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
     }
-    seat::fail(run, FailureKind::Plan, &format!("the task is not done after {} rounds: {why}", round_of(run)))
+    Decision::fail(
+        run,
+        FailureKind::Plan,
+        &format!("the task is not done after {} rounds: {why}", round_of(run)),
+    )
 }
 
 /// Ends the run well, with the orchestrator's last words.
@@ -328,7 +333,7 @@ fn ordered(run: &RunState, pins: &RunStarted, about: String, wants: &Wants<'_>) 
     };
     let order = seat::answer(run, pins, "order", take, |problem| spent(run, ORCHESTRATOR, problem))?;
     if order.said.action == Action::Ask {
-        return Err(seat::block(run, order.said.question.into(), BlockedWhy::Model));
+        return Err(Decision::block(run, order.said.question.into(), BlockedWhy::Model));
     }
     Ok(order)
 }

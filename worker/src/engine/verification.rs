@@ -15,7 +15,10 @@ use docket_schema::{
     snapshot::EntryKind,
 };
 
-use super::{Act, Decision, PlannedGate, escalation, react};
+use super::{
+    decision::{Act, Decision, PlannedGate},
+    escalation,
+};
 use crate::{lint, syntax, tools};
 
 /// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
@@ -120,7 +123,7 @@ pub(super) fn undecided(run: &RunState, pins: &RunStarted) -> Option<Decision> {
                 "the result is unverified: {reason}; another run would end likewise. Have the check run, or set \
                  run.unverified to ask or complete, then `docket retry`"
             );
-            Some(react::end(run, react::failed(FailureKind::Configuration, &message)))
+            Some(Decision::fail(run, FailureKind::Configuration, &message))
         }
         // The fold leaves nothing due where such a run completes.
         UnverifiedPolicy::Ask | UnverifiedPolicy::Complete => {
@@ -134,9 +137,7 @@ pub(super) fn undecided(run: &RunState, pins: &RunStarted) -> Option<Decision> {
                  line: `{}`",
                 escalation::cut(&first.gate.command)
             );
-            let why = BlockedWhy::Unverified;
-            let act = Act::Block { question: Content::Text(question), why, about: None };
-            Some(Decision { phase: run.phase, act })
+            Some(Decision::block(run, Content::Text(question), BlockedWhy::Unverified))
         }
     }
 }

@@ -14,7 +14,7 @@ use docket_schema::{
 use serde_json::Value;
 
 use super::{
-    super::{Act, Conclusion, Decision, Engine as _, react_tests::Log},
+    super::{Act, Conclusion, Decision, react_tests::Log},
     *,
 };
 

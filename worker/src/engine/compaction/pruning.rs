@@ -10,7 +10,10 @@ use docket_schema::{
     tool::ToolSet,
 };
 
-use super::{KEPT_STEPS, steps::line_of};
+use super::result_line::line_of;
+
+/// Answers of the model that stay as they are, with the results of their calls, the last ones.
+pub(super) const KEPT_STEPS: usize = 5;
 
 /// A way to make an old result shorter.
 pub(crate) trait Pruning: Sync {

@@ -14,17 +14,19 @@ use docket_schema::{
 };
 
 use super::{
-    cut,
-    steps::{Steps, line_of},
-    text,
+    super::{
+        core::{
+            call_options::{manner_of, role_of, summary_tokens_max, texts_of},
+            nudges,
+        },
+        decision::ModelCall,
+        models,
+    },
+    pruning::KEPT_STEPS,
+    result_line::{cut, line_of},
+    steps::Steps,
 };
-use crate::{
-    engine::{ModelCall, answer_tokens_max, models, planning, react, role_of, texts_of},
-    model::SUMMARY_MARK,
-};
-
-/// Largest summary that is asked for.
-const SUMMARY_TOKENS_MAX: u32 = 2048;
+use crate::model::SUMMARY_MARK;
 
 /// What is asked for, behind [`SUMMARY_MARK`].
 const SUMMARIZE: &str = ", which will no longer be seen after this. Write down what whoever goes \
@@ -34,10 +36,6 @@ with the task now.";
 /// And this, where a summary stands there already.
 const SUMMARIZE_AGAIN: &str = " What you write takes the place of the earlier summary behind the task as well: write \
 down again all of it that still holds, its decisions above all.";
-
-/// What the runtime says of itself: nobody's words, and no news.
-const REMINDERS: [&str; 5] =
-    [planning::REMINDER, models::NUDGE_TAKE_OVER, react::NUDGE_CUT, react::NUDGE_EMPTY, react::NUDGE_REFUSED];
 
 /// What a model's summary begins with.
 const HEAD_MODEL: &str = "Summary of the work before this:";
@@ -76,7 +74,7 @@ enum Round {
 /// Its conversation is one message that quotes them: providers take no calls and results without the tools
 /// they are of, and nobody is to use a tool here.
 pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCall> {
-    let steps = Steps::of(run, super::KEPT_STEPS);
+    let steps = Steps::of(run, KEPT_STEPS);
     if steps.old.is_empty() {
         return None;
     }
@@ -102,7 +100,7 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
         nudge: None,
         output_tokens_max: summary_tokens_max(pins, terms),
         wait_ms: 0,
-        manner: super::super::manner_of((pins, role), Purpose::Compact, model, &Conversation::default()),
+        manner: manner_of((pins, role), Purpose::Compact, model, &Conversation::default()),
     })
 }
 
@@ -120,9 +118,8 @@ fn summarizer<'a>(run: &RunState, pins: &'a RunStarted) -> (&'a ModelRef, &'a Mo
     }
 }
 
-/// The largest summary that is asked for where no budget makes it shorter.
-pub(crate) fn summary_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
-    answer_tokens_max(pins, terms).min(SUMMARY_TOKENS_MAX)
+fn text(words: &str) -> Part {
+    Part::Text { text: words.into() }
 }
 
 fn quoted(message: &Message) -> Vec<Part> {
@@ -148,7 +145,7 @@ fn quoted(message: &Message) -> Vec<Part> {
 }
 
 fn is_reminder(said: &Content) -> bool {
-    matches!(said, Content::Text(said) if REMINDERS.contains(&said.as_str()))
+    matches!(said, Content::Text(said) if nudges::ALL.contains(&said.as_str()))
 }
 
 /// What a model wrote, as it is put in place.
@@ -208,7 +205,7 @@ pub(super) fn words_of(steps: &Steps<'_>, calls: &[CallId]) -> Vec<String> {
 
 fn words(part: &Part, role: Role) -> Option<String> {
     match part {
-        Part::Text { text: Content::Text(text) } if !REMINDERS.contains(&text.as_str()) => {
+        Part::Text { text: Content::Text(text) } if !nudges::ALL.contains(&text.as_str()) => {
             let who = if role == Role::Assistant { "you said" } else { "you were told" };
             Some(format!("- {who}: {}", cut(&first_lines(text), SAID_BYTES_MAX)))
         }

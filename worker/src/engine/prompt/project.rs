@@ -7,8 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{INSTRUCTIONS_BYTES_MAX, TREE_BYTES_MAX, TREE_BYTES_MIN, TREE_FILES_MAX, cut_bytes};
-
+/// Longest project instructions taken over, in bytes.
+pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
+/// Above this many files the tree is shown as folders with counts.
+const TREE_FILES_MAX: usize = 1000;
+/// Largest tree that is shown, in bytes, where there are few instructions, and where there are many.
+pub(super) const TREE_BYTES_MAX: usize = 12 * 1024;
+const TREE_BYTES_MIN: usize = 7 * 1024;
 /// Most lines about what the project is built with.
 const STACK_LINES_MAX: usize = 12;
 /// Most languages that are named.
@@ -104,7 +109,7 @@ impl Project {
                 unread.push(told.path.as_str());
                 continue;
             };
-            let text = cut_bytes(&told.text, share);
+            let text = &told.text[..told.text.floor_char_boundary(share)];
             let about = match told.folder() {
                 "" => String::new(),
                 folder => format!(" about {folder}/ (it goes over what is said above)"),

@@ -2,7 +2,7 @@
 
 use docket_schema::run::Complexity;
 
-use super::*;
+use super::{project::TREE_BYTES_MAX, *};
 use crate::tools;
 
 fn paths(files: &[&str]) -> Vec<String> {

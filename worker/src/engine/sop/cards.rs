@@ -1,20 +1,37 @@
-//! What of the artifacts a model has no part in: figures, from recorded results, and the verdicts of the gates on them
-//! (E4, E7). Pure.
+//! The artifacts: how they are recorded and read, what of them a model has no part in (figures, from recorded results), and
+//! the verdicts of the gates on them (E4, E7). Pure.
 
 use docket_schema::{
-    artifact::{DiffCard, FileChanged, FileDiff, TestReport, TestStatus},
-    run::{CheckVerdict, Done, GateVerdict, RunStarted, RunState},
+    artifact::{DiffCard, FileChanged, FileDiff, PLAN_CARD, PlanCard, TestReport, TestStatus},
+    run::{CheckVerdict, Done, Fact, GateVerdict, RunStarted, RunState},
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     super::{seat, verification},
-    BUILDER,
+    mode::BUILDER,
 };
 
 /// A change of at most so many lines, in one file, is trivial: whoever made it reviews it, and nobody else.
 const TRIVIAL_LINES_MAX: u32 = 20;
 /// The check that runs tests.
 const TESTS: &str = "tests";
+
+/// Records an artifact.
+pub(super) fn artifact(name: &str, content: &impl Serialize) -> Fact {
+    let content = serde_json::to_value(content).expect("artifacts have string keys only");
+    Fact::Artifact { name: name.to_owned(), content }
+}
+
+/// An artifact that is there.
+pub(super) fn kept<T: DeserializeOwned>(run: &RunState, name: &str) -> Option<T> {
+    serde_json::from_value(run.work.artifacts.get(name)?.clone()).ok()
+}
+
+/// The plan in force.
+pub(super) fn plan(run: &RunState) -> Option<PlanCard> {
+    kept(run, PLAN_CARD)
+}
 
 /// The DiffCard: what the runtime saw, and why the builder says it is so.
 pub(super) fn diff_card(run: &RunState, shown: &Done) -> DiffCard {

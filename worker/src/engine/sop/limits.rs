@@ -2,7 +2,7 @@
 
 use docket_schema::run::{RunStarted, RunState};
 
-use super::super::{compaction, react};
+use super::super::{core::limits::turns_allowed, models};
 
 /// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
 const NEAR_PERCENT: u128 = 90;
@@ -22,13 +22,13 @@ pub(super) fn nearly_used_up(budget: &str) -> String {
 
 /// A limit that leaves one turn.
 pub(super) fn near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
-    let cap = react::turns_allowed(run, &pins.settings);
+    let cap = turns_allowed(run, &pins.settings);
     if run.turn.0.saturating_add(1) >= cap {
         return Some(format!("the cap of {cap} turns is reached"));
     }
     let (spent, settings) = (run.asking.spent(&run.totals), &pins.settings);
     // What a turn takes: of tokens that is known, of money it is about what a call took until now.
-    let tokens = compaction::tokens_now(run, pins).saturating_add(LAST_WORDS_TOKENS);
+    let tokens = models::request_size(run, pins).now().saturating_add(LAST_WORDS_TOKENS);
     let money = run.totals.cost_nusd / u64::from(run.totals.model_calls.max(1));
     let budgets = [
         ("time", settings.time_max_ms, spent.worked_ms, 0),

@@ -6,8 +6,17 @@ use std::fmt;
 
 use docket_schema::run::{RunStarted, RunState, Verdict};
 
-use super::super::{Act, Decision, PlannedTool, delegation, role_of};
+use super::super::{
+    core::call_options::role_of,
+    decision::{Act, Decision, PlannedTool},
+    delegation,
+};
 use crate::tools;
+
+/// The roles.
+pub(super) const PLANNER: &str = "planner";
+pub(super) const BUILDER: &str = "builder";
+pub(super) const REVIEWER: &str = "reviewer";
 
 /// Tools that only read.
 pub(super) const READS: [&str; 3] = ["read_file", "search_codebase", "list_files"];
@@ -70,7 +79,7 @@ impl SopPhase {
     }
 
     /// Whether a tool may be called in it.
-    fn allows(self, tool: &str) -> bool {
+    pub(super) fn allows(self, tool: &str) -> bool {
         let reads = READS.contains(&tool);
         tool == self.ends_by()
             || match self {
@@ -85,11 +94,6 @@ impl fmt::Display for SopPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// Whether the phase of a run allows a tool; where its engine has no phases nothing speaks against it.
-pub(in crate::engine) fn may_now(run: &RunState, pins: &RunStarted, tool: &str) -> bool {
-    pins.engine.name != ENGINE || SopPhase::of(run).is_some_and(|at| at.allows(tool))
 }
 
 /// The decision, with the calls refused that its phase does not allow.

@@ -2,12 +2,15 @@
 //! Pure.
 
 use docket_schema::{
-    artifact::{DiffCard, PlanCard, ReviewReport, TestReport},
+    artifact::{DIFF_CARD, DiffCard, PlanCard, ReviewReport, TEST_REPORT, TestReport},
     content::Content,
     run::{RunStarted, RunState},
 };
 
-use super::{super::seat, DIFF_CARD, TEST_REPORT, kept, plan};
+use super::{
+    super::seat,
+    cards::{kept, plan},
+};
 
 /// The planner's: what the runtime found out, and under which conditions the change is made.
 pub(super) fn planner(run: &RunState, pins: &RunStarted, survey: &Content) -> Vec<Content> {

@@ -6,16 +6,21 @@
 use docket_schema::{run::WriteScope, task::RoleAsked, tool::ToolSet};
 use toml::Value;
 
-use super::{ORCHESTRATOR, REVIEWER, TESTER};
-use crate::{
-    engine::{RoleDef, RoleError, json_schema},
-    tools,
+use super::super::{
+    core::definition::{RoleDef, RoleError},
+    json_schema,
 };
+use crate::tools;
+
+/// Roles whose answers the runtime reads.
+pub(super) const ORCHESTRATOR: &str = "orchestrator";
+pub(super) const TESTER: &str = "tester";
+pub(super) const REVIEWER: &str = "reviewer";
 
 const BUILT_IN: &str = include_str!("roles.toml");
 /// What a role of a registry is, key by key.
 pub const ROLE_KEYS: [&str; 5] = ["prompt", "tools", "answer", "after", "writes"];
-/// Roles whose answers the runtime reads: their form is not a task's to change.
+/// The form of their answers is not a task's to change.
 const READ_BY_US: [&str; 3] = [ORCHESTRATOR, TESTER, REVIEWER];
 /// Longest prompt of a role, in bytes: the project's instructions may have as many.
 const PROMPT_BYTES_MAX: usize = 32 * 1024;

@@ -1,0 +1,86 @@
+//! How the model that comes next is asked, as the run has pinned it: the role in hand with its system prompt and tools, how
+//! it is to answer, and how long an answer may be. Pure.
+
+use docket_schema::{
+    content::BlobRef,
+    message::{ModelRef, Part, Role},
+    run::{Conversation, ModelTerms, Purpose, RoleSpec, RunStarted, RunState},
+};
+
+use super::super::decision::Manner;
+
+/// Largest summary that is asked for.
+const SUMMARY_TOKENS_MAX: u32 = 2048;
+
+/// The role in hand, as it was pinned.
+pub(crate) fn role_of<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a RoleSpec> {
+    let name = run.work.role.as_deref()?;
+    pins.roles.iter().find(|role| role.name == name)
+}
+
+/// The system prompt and the tools of whoever is asked next.
+pub(crate) fn texts_of(run: &RunState, pins: &RunStarted) -> (BlobRef, BlobRef) {
+    let of_role = role_of(run, pins).map(|role| (role.system, role.tools));
+    of_role.unwrap_or((pins.prompts.system, pins.prompts.tools))
+}
+
+/// How a model is to answer, as the run has pinned it: its role's word first, then the settings, which are the main
+/// model's, then its own terms. Nobody thinks about a summary.
+pub(crate) fn manner_of(
+    (pins, role): (&RunStarted, Option<&RoleSpec>),
+    purpose: Purpose,
+    model: &ModelRef,
+    said: &Conversation,
+) -> Manner {
+    let terms = pins.models.terms_of(model);
+    let own = (*model == pins.models.main).then_some(&pins.settings);
+    let (of_role, temperature) = match role {
+        Some(role) if role.model == *model => (role.effort, role.temperature_milli),
+        Some(_) | None => (None, None),
+    };
+    let effort = match purpose {
+        Purpose::Compact => None,
+        Purpose::Decide | Purpose::Plan | Purpose::Review => {
+            of_role.or_else(|| own.and_then(|settings| settings.effort)).or(terms.effort)
+        }
+    };
+    let temperature_milli = temperature
+        .or_else(|| own.and_then(|settings| settings.temperature_milli))
+        .or(terms.temperature_milli);
+    let thought = effort.and_then(|_| thought_before(said, model));
+    Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
+}
+
+/// Whether the answer whose calls the conversation's end brings the results of began with a thought of `model`; none
+/// where no call waits for its result.
+fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
+    let mut last = said.since(said.len().saturating_sub(2));
+    let (answer, results) = (&last.next()?.message, &last.next()?.message);
+    let brings = results.parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
+    let own = |provider: &str| provider == model.provider || provider == model.to_string();
+    let thought = |part: &Part| matches!(part, Part::Thinking { provider, .. } if own(provider));
+    (brings && answer.role == Role::Assistant).then(|| answer.parts.iter().any(thought))
+}
+
+/// The largest answer of a call that no budget makes smaller.
+pub(crate) fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> u32 {
+    let terms = pins.models.terms_of(model);
+    match purpose {
+        Purpose::Compact => summary_tokens_max(pins, terms),
+        Purpose::Decide | Purpose::Plan | Purpose::Review => answer_tokens_max(pins, terms),
+    }
+}
+
+/// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
+pub(in crate::engine) fn answer_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
+    let wanted = pins.settings.output_tokens_max;
+    match u32::try_from(terms.output_tokens_max) {
+        Ok(0) | Err(_) => wanted,
+        Ok(cap) => wanted.min(cap),
+    }
+}
+
+/// The largest summary that is asked for where no budget makes it shorter.
+pub(in crate::engine) fn summary_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
+    answer_tokens_max(pins, terms).min(SUMMARY_TOKENS_MAX)
+}
