@@ -15,7 +15,7 @@ use std::{
 use docket_schema::{ids::RunId, task::TaskState};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{clock, store::Hint};
+use crate::store::Hint;
 
 /// See the module.
 #[derive(Default)]

@@ -21,10 +21,7 @@ pub(crate) use github::{LabelPriority, label_priority};
 pub(crate) use line::Line;
 pub(crate) use swe::Clones;
 
-use crate::{
-    fail::{Exit, FailWith as _, Failure, Outcome},
-    policy,
-};
+use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 /// Faults that are shown of one file; with --json more of them are.
 const FAULTS_MAX: usize = 10;

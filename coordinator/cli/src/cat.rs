@@ -3,12 +3,7 @@
 use crate::file_view::{mode, size, view};
 use std::{ffi::OsString, io::IsTerminal as _};
 
-use docket_schema::{
-    content::{Content, WorkPath},
-    ids::{RunId, Turn},
-    snapshot::{Entry, EntryKind},
-    wire::{FileView, FolderEntry},
-};
+use docket_schema::snapshot::EntryKind;
 use docket_worker::workspace::{Child, Contents, Standing, standing_at};
 
 use crate::{

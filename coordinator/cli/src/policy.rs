@@ -1,9 +1,7 @@
 //! `docket policy`: whether a policy holds what its examples say, what is in force in a run, and changing that.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use crate::policy_file;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use docket_schema::{
     message::{CallId, ToolUse},
@@ -17,7 +15,7 @@ use crate::{
     access::{Access, Need},
     context::Context,
     display::{self, Cell, Table},
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    fail::{Exit, FailWith as _, Outcome},
     resolve,
 };
 
@@ -126,7 +124,7 @@ fn said(policy: Policy, line: String) -> Said {
 }
 
 fn check(cx: &Context, args: &CheckArgs) -> Outcome {
-    let policy = read(&args.file)?;
+    let policy = policy_file::read(&args.file)?;
     let examples: usize = policy.rules.iter().map(|rule| rule.matches.len() + rule.misses.len()).sum();
     let (rules, hosts) =
         (policy.rules.len(), policy.network.as_ref().map_or(0, |network| network.hosts.len()));
@@ -239,7 +237,7 @@ fn say(cx: &Context, shown: &InForce) -> Outcome<()> {
 }
 
 async fn set(cx: &Context, args: &SetArgs) -> Outcome {
-    let policy = read(&args.file)?;
+    let policy = policy_file::read(&args.file)?;
     let access = Access::open(cx, Need::Write).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     access.client.set_policy(run, policy).await?;
@@ -270,17 +268,17 @@ mod tests {
             ("[network]\nhosts = [\"*\"]", "p.toml: network.hosts[0] must be a host"),
         ] {
             std::fs::write(&file, text).expect("written");
-            let failure = read(&file).expect_err(text);
+            let failure = policy_file::read(&file).expect_err(text);
             assert_eq!(failure.exit, Exit::Usage);
             let told = format!("{:#}", failure.error);
             assert!(told.contains(words), "{words} in {told}");
         }
-        let none = read(&folder.path().join("none")).expect_err("no such file");
+        let none = policy_file::read(&folder.path().join("none")).expect_err("no such file");
         assert!(format!("{:#}", none.error).starts_with("there is no file "), "{:#}", none.error);
         let text = "[[rules]]\nid = \"no-push\"\nverdict = \"deny\"\ncommands = [\"git push *\"]\n\
                     [network]\nhosts = [\"crates.io\"]\ncommands = [\"cargo fetch *\"]";
         std::fs::write(&file, text).expect("written");
-        let policy = read(&file).expect("a policy");
+        let policy = policy_file::read(&file).expect("a policy");
         let pushed = said(policy.clone(), "cd a && git push".to_owned());
         assert_eq!((pushed.verdict, pushed.rule.as_str(), pushed.network), (Ruling::Deny, "no-push", false));
         let fetched = said(policy, "cargo fetch".to_owned());

@@ -13,7 +13,6 @@ use std::ops::RangeInclusive;
 use docket_schema::{
     history::FoldedRun,
     ids::{RunId, Turn},
-    run::RunStarted,
 };
 use docket_worker::{
     client::{Client, Lineage},

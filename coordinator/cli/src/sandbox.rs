@@ -31,7 +31,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    policy, supervise,
+    supervise,
 };
 
 /// What `timeout` and others answer with: ended for its time, or for using too much.

@@ -33,7 +33,6 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     pinning::{absolute, pinned},
-    policy,
     roles::{self, Flags, RoleModel},
     values::{check_address, complexity, dollars, effort, model, period, temperature, tool_set, work_path},
 };

@@ -238,6 +238,7 @@ mod tests {
     use tokio::runtime::Handle;
 
     use super::*;
+    use crate::store::{Admin as _, EventLog as _};
     use crate::store::{SqlStore, sqlite};
 
     const LIMITS: StreamId = StreamId::System(SystemTopic::Limits);

@@ -31,5 +31,7 @@ pub(crate) use command::{CommandArgs, RUN_COMMAND, VENV_RUN};
 pub(crate) use line::{Line, joined};
 pub(crate) use path_argument::{PathError, folder_path, path_of, within, work_path};
 pub(crate) use test_line::{TEST_PATH, as_run};
-pub(crate) use tool_sets::{CARDS, OWN, is_card, names_of};
+#[cfg(test)]
+pub(crate) use tool_sets::OWN;
+pub(crate) use tool_sets::{CARDS, is_card, names_of};
 pub use tool_sets::{all_names, has};

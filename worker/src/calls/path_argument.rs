@@ -2,7 +2,7 @@
 
 use docket_schema::content::WorkPath;
 
-use crate::sandbox::WORKSPACE_INSIDE;
+use docket_sandbox::WORKSPACE_INSIDE;
 
 /// Why a text is no path of the workspace, for the model.
 #[derive(Debug, thiserror::Error)]

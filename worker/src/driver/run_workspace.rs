@@ -1,15 +1,13 @@
 //! The workspace of a run on this machine: how it is made, and what it was at the end of what a log tells.
 
+use docket_sandbox::workspace_owner;
 use std::path::Path;
 
 use cap_std::fs::Dir;
 use docket_schema::{ids::TreeHash, run::RunState, snapshot::LeftOut};
 
 use super::start_error::StartError;
-use crate::{
-    sandbox::workspace_owner,
-    workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
-};
+use crate::workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions};
 
 /// How workspaces are made here. `cache` is the folder for packs of bases.
 pub(super) fn workspace_options(cache: &Path) -> WorkspaceOptions {

@@ -1,5 +1,9 @@
 //! The sandbox around a run's workspace, and its commands as tools run them.
 
+use docket_sandbox::{
+    BackendChoice, Captured, Checked, CommandOutput, CommandSpec, Ended, Limits, Sandbox, SandboxConfig,
+    SandboxError,
+};
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::{
@@ -13,10 +17,6 @@ use futures_util::future::BoxFuture;
 use super::{causes, start_error::StartError};
 use crate::{
     bootstrap::SandboxChoice,
-    sandbox::{
-        BackendChoice, Captured, Checked, CommandOutput, CommandSpec, Ended, Limits, Sandbox, SandboxConfig,
-        SandboxError,
-    },
     tools::{self, RunnerError, RunnerFault},
     workspace::Workspace,
 };

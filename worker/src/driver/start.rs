@@ -6,9 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use docket_sandbox::{
-    BackendChoice, Checked, CommandOutput, CommandSpec, Limits, Sandbox, SandboxConfig, SandboxError,
-};
 use docket_schema::{
     content::BlobRef,
     ids::Turn,
@@ -48,8 +45,6 @@ use crate::{
     client::{Client, Lineage, patiently},
     engine::{self, Engine},
     model::{Secret, goes_to_local_servers_alone},
-    tools::{self, RunnerError, RunnerFault, TestRunnerConfig, ToolSettings},
-    workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
     workspace::{self, Workspace},
 };
 

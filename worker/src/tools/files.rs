@@ -8,10 +8,7 @@ use cap_std::fs::{
     Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
     Permissions, PermissionsExt as _,
 };
-use docket_sandbox::{
-    WORKSPACE_INSIDE,
-    git_shape::{GitEntry, GitName, GitShape},
-};
+use docket_sandbox::git_shape::{GitEntry, GitName, GitShape};
 use docket_schema::{content::WorkPath, ids::BlobHash, snapshot::PERMISSION_BITS};
 use nix::{
     fcntl::OFlag,

@@ -27,7 +27,6 @@ use super::{
 };
 use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
-    policy,
     task_args::title_of,
 };
 

@@ -26,7 +26,6 @@ use docket_worker::workspace::{Contents, Standing, diff_manifests, nearest_paths
 use super::Looker;
 use crate::{
     blobs::{Beside, Remote},
-    cat, export,
     fail::{Exit, FailWith as _, Failure, Outcome},
     past::path_in_tree,
     recorded_output::recorded,

@@ -10,13 +10,13 @@ use docket_schema::{
     content::{BlobRef, WorkPath},
     history::FoldedRun,
     run::Overlay,
-    snapshot::{Entry, EntryKind, Manifest},
+    snapshot::{EntryKind, Manifest},
 };
 use docket_worker::{
     client::Client,
     driver::Material,
     replay::rebuild,
-    workspace::{BaseObjects, BlobError, Blobs, Contents, ContentsError, cached_base, diff_manifests},
+    workspace::{BaseObjects, Contents, cached_base, diff_manifests},
 };
 use tokio::sync::OnceCell;
 
