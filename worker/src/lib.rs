@@ -20,6 +20,7 @@ pub mod progress;
 pub mod project;
 pub mod replay;
 pub mod secret;
+pub(crate) mod shell;
 pub mod sse;
 pub mod supervisor;
 pub mod syntax;

@@ -14,7 +14,10 @@ use docket_schema::{
     wire::LostWhy,
 };
 
-use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, cancel, standing::lost_why};
+use super::{
+    FenceAfter, Plan, Rejection, RunCondition, RunWrite, lease_ends::standing::lost_why,
+    people::cancel::cancel,
+};
 
 /// Gives `child` away on behalf of the run in hand, by the holder of `epoch`.
 ///

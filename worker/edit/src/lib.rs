@@ -10,51 +10,29 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
-mod blanks;
-mod copied_markup;
-mod crooked;
-mod depth;
-mod diff;
-mod differs;
-mod distance;
 mod doc;
 mod edit;
-mod elision;
-mod escapes;
-mod exact;
+mod explain;
 mod forms;
 mod found;
-mod frame;
-mod framed;
-mod fuzzy;
-mod grown;
-mod hidden;
-mod hint;
-mod indent;
+mod guard;
 mod jsonl;
-mod locate;
+mod matching;
 mod merge;
-mod numbers;
-mod opposites;
 mod pattern;
-mod placeholder;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
-mod refusal;
-mod reindent;
-mod sanitize;
-mod signed;
+mod repair;
 mod similarity;
-mod statement;
 #[cfg(test)]
 mod testing;
 mod text;
 mod tokens;
 
-pub use diff::unified_diff;
 pub use edit::{Anchor, EDITS_MAX, Edit, Hint, SEARCH_BYTES_MAX};
+pub use explain::diff::unified_diff;
 pub use forms::{FormError, is_same_file, patch_files, read_patch};
-pub use framed::framed;
+pub use guard::framed::framed;
 pub use jsonl::edit_jsonl;
 pub use plan::{Applied, EditError, apply};

@@ -3,12 +3,14 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    depth,
     doc::Doc,
     found::Found,
-    indent::{Indents, Pair},
+    guard::statement::is_same_line,
+    repair::{
+        depth,
+        indent::{Indents, Pair},
+    },
     similarity::align_lines,
-    statement::is_same_line,
     text::{collapse, fold, indent_of},
     tokens::{changes, merge_line, words},
 };

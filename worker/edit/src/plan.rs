@@ -3,22 +3,23 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    copied_markup, crooked, differs,
     doc::Doc,
     edit::{Anchor, EDITS_MAX, Edit, Hint, SEARCH_BYTES_MAX},
-    elision::is_elision,
+    explain::{differs, refusal},
     forms::{is_form, read_patch},
     found::{Found, Miss},
-    grown,
-    hidden::{self, Unmasked},
-    hint,
-    locate::{already_there, locate},
+    guard::{copied_markup, crooked, elision::is_elision, grown, placeholder::brought_in},
+    matching::{
+        hidden::{self, Unmasked},
+        hint,
+        locate::{already_there, locate},
+    },
     merge::{Splice, merge},
     pattern::Pattern,
-    placeholder::brought_in,
-    refusal,
-    sanitize::{self, Dirt},
-    signed,
+    repair::{
+        sanitize::{self, Dirt},
+        signed,
+    },
     text::{decode, encode, is_escape},
 };
 

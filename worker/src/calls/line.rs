@@ -1,6 +1,6 @@
 //! The shell line that a call comes to, in the words that policy and labels read. Pure.
 
-use crate::tools::shell::quote;
+use crate::shell::quote;
 
 /// What a call runs, as policies and people read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,23 +5,28 @@
 //! tool's name and its arguments alone.
 
 mod acts;
+pub(crate) mod args;
 mod command;
+pub(crate) mod delegate;
 pub(crate) mod git;
+pub(crate) mod labels;
 mod line;
+pub(crate) mod meant;
 mod path_argument;
 mod test_line;
 mod tool_sets;
 pub(crate) mod venv_install;
+pub(crate) mod whole_output;
 
-pub(crate) use crate::tools::{
+pub(crate) use crate::calls::{
     args::{parse, schema_of},
     labels::labels_of,
-    whole::{bare_call, call_of},
+    whole_output::{bare_call, call_of},
 };
-pub use crate::tools::{
+pub use crate::calls::{
     delegate::{DELEGATE, Delegate, delegate_args, delegate_spec},
     labels::{Label, labels, labels_in, recovery_class, recovery_class_in},
-    whole::{WholeOutputs, whole_output_note, whole_output_wanted},
+    whole_output::{WholeOutputs, whole_output_note, whole_output_wanted},
 };
 pub(crate) use acts::{
     Acts, Where, acting, acts_of, acts_on_folders, is_external, named_files, shell_line, written_files,

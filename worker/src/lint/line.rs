@@ -2,7 +2,7 @@
 
 use docket_schema::{content::WorkPath, run::LinterSpec};
 
-use crate::tools::shell::quote;
+use crate::shell::quote;
 
 /// What stands for the files in a template.
 const FILES: &str = "{files}";

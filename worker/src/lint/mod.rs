@@ -1,5 +1,5 @@
 //! Linters: which a project has, how their lines are made, what they found, and what of it is mended by
-//! pattern. Pure: the driver runs them (`tools/lint.rs`), the engine decides when.
+//! pattern. Pure: the driver runs them (`tools/checks/lint.rs`), the engine decides when.
 //!
 //! Invariants: a line is made of a pinned template and quoted paths, nothing else; a pattern is a function
 //! of a file's bytes and the findings in it, and leaves alone what it does not wholly understand.

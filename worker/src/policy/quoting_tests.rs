@@ -6,7 +6,7 @@ use super::{
     oracle_tests::{Stage, is_allowed},
     parse,
 };
-use crate::tools::shell::script;
+use crate::shell::script;
 
 /// Parts of words, quoted in every way.
 const QUOTED: [&str; 22] = [

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::reach::Reach;
 use crate::{
     calls::{self, DELEGATE, Label, RUN_COMMAND, VENV_RUN},
-    tools::shell::{self, Simple},
+    shell::{self, Simple},
 };
 
 /// A piece of a call.

@@ -4,8 +4,8 @@ use docket_schema::{message::ToolSpec, tool::ToolSet};
 use serde_json::Value;
 
 use super::{
+    context::tool_context::{ToolContext, ToolOutcome},
     set::{find, specs_of},
-    tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::{DELEGATE, all_names};
 

@@ -6,10 +6,13 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    artifacts, create_file, edit_file, git, list_files, memory, paths, read_file, read_output, run_command,
-    search_codebase, show_changes, show_file, survey, test_command,
-    tool_context::{ToolContext, ToolOutcome},
-    venv,
+    artifacts,
+    commands::{run_command, venv},
+    context::tool_context::{ToolContext, ToolOutcome},
+    files::{create_file, edit_file, paths, read_file, read_output, show_changes, show_file},
+    git, memory,
+    search::{list_files, search_codebase, survey},
+    test_runs::test_command,
 };
 use crate::calls::{self, CARDS, names_of, parse, schema_of};
 
@@ -155,8 +158,8 @@ mod tests {
         use serde::Deserialize;
 
         use super::super::super::{
-            files::load,
-            tool_context::{ToolContext, ToolOutcome},
+            context::tool_context::{ToolContext, ToolOutcome},
+            file_access::files::load,
         };
         use crate::calls::work_path;
 

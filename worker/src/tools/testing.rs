@@ -167,7 +167,10 @@ impl Runner for ShellRunner {
 
 #[expect(clippy::disallowed_methods, reason = "a stand-in for the sandbox, which these tests do not build")]
 fn run(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
-    let cwd = spec.cwd.as_ref().map_or_else(|| root.to_owned(), |cwd| root.join(super::files::os(cwd)));
+    let cwd = spec
+        .cwd
+        .as_ref()
+        .map_or_else(|| root.to_owned(), |cwd| root.join(super::file_access::files::os(cwd)));
     // `timeout` ends the whole line; its own status for that is 124.
     let seconds = format!("{}", spec.timeout_ms.div_ceil(1000));
     let mut child = std::process::Command::new("timeout")

@@ -17,7 +17,7 @@ use docket_schema::{
 
 use super::{
     blobs::{BlobError, Blobs, get_checked},
-    git::{GitCallError, GitDir, ObjectFormat},
+    repository::git::{GitCallError, GitDir, ObjectFormat},
 };
 
 /// Why content could not be read.

@@ -26,17 +26,23 @@ use nix::{
 
 use super::{
     blobs::{BlobError, Blobs, get_checked},
-    commit_listing::safe_path,
     contents::{BaseObjects, CachedGit},
-    file_stat::Stat,
-    git::{GitCallError, GitDir, ObjectFormat, alternates_file, parse_index},
-    handles::{Owner, TreeWriter, join, open_folder, open_root, split, stat_child},
-    ignored::IgnoreRules,
-    index::{Index, Slot, What},
-    merge::{Area, FOLDER_MODE, Limits, folder_entry},
-    open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
-    snapshot_error::SnapshotError,
-    walk::{ALTERNATES, listing_of},
+    disk::{
+        file_stat::Stat,
+        handles::{Owner, TreeWriter, join, open_folder, open_root, split, stat_child},
+    },
+    repository::{
+        commit_listing::safe_path,
+        git::{GitCallError, GitDir, ObjectFormat, alternates_file, parse_index},
+    },
+    snapshot::{
+        ignored::IgnoreRules,
+        index::{Index, Slot, What},
+        merge::{Area, FOLDER_MODE, Limits, folder_entry},
+        open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
+        snapshot_error::SnapshotError,
+        walk::{ALTERNATES, listing_of},
+    },
 };
 
 /// How workspaces are made on this machine.

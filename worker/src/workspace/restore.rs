@@ -19,14 +19,18 @@ use nix::errno::Errno;
 use super::{
     blobs::Blobs,
     contents::Contents,
-    file_stat::{FsTime, Kind},
-    handles::{TreeWriter, join, open_folder, split, stat_child},
-    index::{Slot, What},
+    disk::{
+        file_stat::{FsTime, Kind},
+        handles::{TreeWriter, join, open_folder, split, stat_child},
+    },
     materialize::{git_skeleton, write_alternates},
-    merge::{Area, FOLDER_MODE, remember},
-    open_workspace::{SnapshotDelta, Workspace, entries},
-    snapshot_error::{RestoreError, SnapshotError},
-    walk::{DOT_GIT, Realm},
+    snapshot::{
+        index::{Slot, What},
+        merge::{Area, FOLDER_MODE, remember},
+        open_workspace::{SnapshotDelta, Workspace, entries},
+        snapshot_error::{RestoreError, SnapshotError},
+        walk::{DOT_GIT, Realm},
+    },
 };
 
 /// What to restore: the base with everything that was recorded since.
@@ -253,7 +257,7 @@ impl Plan {
         for (path, entry) in target {
             let (folder, name) = split(path.as_bytes());
             let slot = area.index.slot(folder, name).filter(|slot| is_written_plain(slot));
-            let there = slot.and_then(super::merge::entry_of);
+            let there = slot.and_then(super::snapshot::merge::entry_of);
             if there != Some(*entry) {
                 self.write.insert(path.clone(), *entry);
             }

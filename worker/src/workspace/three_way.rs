@@ -18,11 +18,13 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 use super::{
     blobs::{BlobError, Blobs, PendingBlobs},
     contents::{Contents, ContentsError},
-    merge::FOLDER_MODE,
-    open_workspace::{SnapshotDelta, Workspace},
-    past::{changed_paths, tree_of},
     restore::{RestoreTarget, restore},
-    snapshot_error::RestoreError,
+    snapshot::{
+        merge::FOLDER_MODE,
+        open_workspace::{SnapshotDelta, Workspace},
+        snapshot_error::RestoreError,
+    },
+    tree_view::past::{changed_paths, tree_of},
 };
 
 /// Files above this size are not merged by lines, in bytes: what both changed there is a conflict.

@@ -197,7 +197,7 @@ pub trait TaskQueue {
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<(TaskId, bool)>, AppendError>>;
 
-    /// Leases up to `request.max` available tasks: those that [`crate::decide::choose`] chooses. `runs`
+    /// Leases up to `request.max` available tasks: those that [`crate::decide::waiting::choose`] chooses. `runs`
     /// gives an id for each new run that may be needed, at least `request.max` of them. The same
     /// (incarnation, number) again gets the same answer while its leases are in force.
     fn lease(

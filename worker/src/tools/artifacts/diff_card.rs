@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    super::tool_context::{ToolContext, ToolOutcome},
+    super::context::tool_context::{ToolContext, ToolOutcome},
     given,
 };
 use crate::calls::parse;

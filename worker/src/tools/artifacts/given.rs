@@ -1,6 +1,6 @@
 //! Words that a card is made of: there, and not too long. Pure.
 
-use super::super::tool_context::ToolOutcome;
+use super::super::context::tool_context::ToolOutcome;
 
 /// Characters of a text.
 const TEXT_CHARS_MAX: usize = 6000;

@@ -4,8 +4,8 @@ use docket_schema::tool::RecoveryClass;
 use serde_json::Value;
 
 use super::super::{
-    line::{self, Leaves, Running},
-    tool_context::{ToolContext, ToolOutcome},
+    commands::line::{self, Leaves, Running},
+    context::tool_context::{ToolContext, ToolOutcome},
 };
 use crate::calls::{git::Git, recovery_class};
 

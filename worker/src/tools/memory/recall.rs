@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::{
     super::{
-        output::visible,
-        tool_context::{ToolContext, ToolOutcome},
+        context::tool_context::{ToolContext, ToolOutcome},
+        text::output::visible,
     },
     store::{Scope, ask, unexpected},
 };

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    super::tool_context::{ToolContext, ToolOutcome},
+    super::context::tool_context::{ToolContext, ToolOutcome},
     store::{Scope, ask, unexpected},
 };
 

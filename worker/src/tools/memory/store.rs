@@ -7,7 +7,7 @@ use docket_schema::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::tool_context::{ToolContext, ToolOutcome};
+use super::super::context::tool_context::{ToolContext, ToolOutcome};
 
 /// Whose memory a call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]

@@ -17,7 +17,7 @@ use proptest::{prelude::*, sample::select, test_runner::TestCaseError};
 use super::support::{House, Plain, Recorded, git_anyhow, odd, path, plain, put, set_mode, shell};
 use crate::workspace::{
     Pinned, Workspace,
-    walk::{Listing, Realm},
+    snapshot::walk::{Listing, Realm},
 };
 
 type Name = &'static [u8];

@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::support::{House, Recorded, git, git_with, odd, path, plain, put, set_mode};
 use crate::workspace::{
     BLAME_BYTES_MAX, BeyondGit, BlameError, CheckedOut, CheckoutError, Contents, LineAuthors, LinesChanged,
-    MemoryBlobs, Pinned, RestoreTarget, Touch, Workspace, blame::blame, checkout::checkout, compare_trees,
-    tree_of,
+    MemoryBlobs, Pinned, RestoreTarget, Touch, Workspace, compare_trees, tree_of,
+    tree_view::{blame::blame, checkout::checkout},
 };
 
 /// A run that did everything a model may do, in two snapshots.

@@ -22,7 +22,7 @@ use nix::{
 };
 
 use super::support::{House, Recorded, output, path, plain, put, set_mode};
-use crate::workspace::{Pinned, SnapshotDelta, Workspace, walk::DEPTH_MAX};
+use crate::workspace::{Pinned, SnapshotDelta, Workspace, snapshot::walk::DEPTH_MAX};
 
 async fn begin() -> (House, Pinned, Workspace) {
     let mut house = House::new();

@@ -1,0 +1,36 @@
+//! `lease`: an available task goes to a worker, under the next epoch.
+
+use docket_schema::{
+    ids::{IncarnationId, RunId},
+    task::{TaskLeased, TaskRecord, TaskState},
+};
+
+use crate::decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
+
+/// Who leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lessee {
+    /// This start of the worker.
+    pub incarnation: IncarnationId,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// Leases the task: the run in hand goes on, or `fresh` begins.
+///
+/// # Errors
+/// The task is not available.
+pub fn lease(record: &TaskRecord, lessee: &Lessee, fresh: RunId) -> Result<Plan, Rejection> {
+    if record.state != TaskState::Available {
+        return Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "only an available task can be leased",
+        });
+    }
+    let epoch = record.epoch.next();
+    let run = record.run.unwrap_or(fresh);
+    let leased = TaskLeased { epoch, run, worker: lessee.incarnation, worker_name: lessee.name.clone() };
+    let write =
+        RunWrite { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Open(epoch) };
+    Ok(Plan { task: vec![leased.into()], run: Some(write), ..Plan::default() })
+}

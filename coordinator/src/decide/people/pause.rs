@@ -1,0 +1,78 @@
+//! `pause` and `unpause`: somebody wants a task to rest, and to go on where it rested.
+//!
+//! A run that a worker is at is asked, and rests at its next turn's begin, by an event of its own. A task that
+//! nobody is at is held at once. Either way no worker has it, and no counter counts it.
+
+use docket_schema::{
+    event::{NewEvent, TypedEvent as _},
+    ids::{RunId, Turn},
+    run::{PauseRequested, RunEvent, Unpaused},
+    task::{TaskBlockedWhy, TaskPaused, TaskRecord, TaskState},
+};
+
+use crate::decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, waiting::unblock::unblock};
+
+/// Asks the run in a worker's hands to rest, or holds a task that waits for a worker or for its time.
+/// Pausing a paused task changes nothing.
+///
+/// # Errors
+/// The task has ended, or waits for something else.
+pub fn pause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+    let refused = |remedy| Err(Rejection::WrongState { state: record.state, remedy });
+    match (record.state, record.run) {
+        (TaskState::Running, Some(run)) => {
+            Ok(told(run, RunEvent::from(PauseRequested { by: by.to_owned() })))
+        }
+        (TaskState::Running, None) => refused("a task that runs has a run: the log is damaged"),
+        (TaskState::Blocked, _) if record.blocked_why == Some(TaskBlockedWhy::Paused) => Ok(Plan::default()),
+        (TaskState::Blocked, Some(run)) if record.blocked_why == Some(TaskBlockedWhy::Child) => {
+            // It rests for its children, and rests on when they have answered.
+            Ok(told(run, RunEvent::from(PauseRequested { by: by.to_owned() })))
+        }
+        (TaskState::Blocked, _) => refused("it rests already, until what it waits for is answered"),
+        (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
+            let task = vec![TaskPaused { by: by.to_owned() }.into()];
+            Ok(Plan { task, ..Plan::default() })
+        }
+        (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
+            refused("it has ended; there is nothing to pause")
+        }
+    }
+}
+
+/// Lets a paused task go on with the run in hand, where that rested; takes back a pause that a run was
+/// asked for and has not reached.
+///
+/// # Errors
+/// The task is not paused and no run of it could be asked to.
+pub fn unpause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+    let unpaused = || RunEvent::from(Unpaused { by: by.to_owned() });
+    let refused = |remedy| Err(Rejection::WrongState { state: record.state, remedy });
+    match (record.state, record.run) {
+        (TaskState::Blocked, _) if record.blocked_why == Some(TaskBlockedWhy::Paused) => {
+            unblock(record, vec![unpaused().encode(Turn(0))])
+        }
+        (TaskState::Blocked, Some(run)) if record.blocked_why == Some(TaskBlockedWhy::Child) => {
+            Ok(told(run, unpaused()))
+        }
+        (TaskState::Blocked, _) => refused("it is not paused: it waits for an answer"),
+        (TaskState::Running | TaskState::Available, Some(run)) => Ok(told(run, unpaused())),
+        (TaskState::Running | TaskState::Available, None)
+        | (TaskState::Pending | TaskState::Scheduled | TaskState::Retryable, _) => {
+            refused("it is not paused, and is going to run anyway")
+        }
+        (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
+            refused(match record.last_run {
+                Some(_) => "it has ended; `docket resume` goes on with its run",
+                None => "it has ended without a run; `docket retry` begins one",
+            })
+        }
+    }
+}
+
+/// Words for the run alone: the task is what it was.
+fn told(run: RunId, event: RunEvent) -> Plan {
+    let events: Vec<NewEvent> = vec![event.encode(Turn(0))];
+    let write = RunWrite { run, condition: RunCondition::AtHead, events, fence: FenceAfter::Unchanged };
+    Plan { task: Vec::new(), run: Some(write), ..Plan::default() }
+}

@@ -1,0 +1,34 @@
+//! `dependency_ended`: a task that another waits for has ended.
+
+use docket_schema::{
+    ids::TaskId,
+    task::{BY_DEPENDENCY, IfFailed, TaskCancelled, TaskDependencyEnded, TaskRecord, TaskState},
+};
+
+use crate::decide::Plan;
+
+/// What becomes of a task that waits for `on`, which is `state` now: it goes on, is cancelled, or goes on waiting, as
+/// it was asked for at its submit. Nothing where it does not wait for it.
+pub fn dependency_ended(record: &TaskRecord, on: TaskId, state: TaskState) -> Plan {
+    let if_failed = record.spec.conditions.if_failed;
+    if !state.is_ended() || !record.waits_for.contains(&on) || if_failed.keeps_back(state) {
+        return Plan::default();
+    }
+    let event = match (state, if_failed) {
+        (TaskState::Cancelled | TaskState::Discarded, IfFailed::Cancel) => {
+            let reason = format!("task {on}, which it waits for, was {state}");
+            TaskCancelled { by: BY_DEPENDENCY.to_owned(), reason }.into()
+        }
+        _ => TaskDependencyEnded { on, state }.into(),
+    };
+    Plan { task: vec![event], ..Plan::default() }
+}
+
+/// Whether a task that is retried has to wait for `on` again. One that failed keeps it back even where its failure
+/// would have cancelled it: that has happened, and it is wanted all the same, once that one is completed.
+pub fn dependency_stands(record: &TaskRecord, on: TaskId, state: TaskState) -> Plan {
+    match record.spec.conditions.if_failed {
+        IfFailed::Cancel if state != TaskState::Completed => Plan::default(),
+        IfFailed::Cancel | IfFailed::Hold | IfFailed::Run => dependency_ended(record, on, state),
+    }
+}

@@ -1,0 +1,28 @@
+//! `unblock`: what a blocked task waited for is there; it goes on with the run in hand.
+
+use docket_schema::{
+    event::NewEvent,
+    task::{TaskRecord, TaskState, TaskUnblocked},
+};
+
+use crate::decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
+
+/// Makes the task available again; `inbox` (the answer, `Unpaused`) goes to its run's stream.
+///
+/// # Errors
+/// The task is not blocked.
+pub fn unblock(record: &TaskRecord, inbox: Vec<NewEvent>) -> Result<Plan, Rejection> {
+    if record.state != TaskState::Blocked {
+        return Err(Rejection::WrongState { state: record.state, remedy: "it waits for nobody's answer" });
+    }
+    Ok(Plan {
+        task: vec![TaskUnblocked {}.into()],
+        run: record.run.map(|run| RunWrite {
+            run,
+            condition: RunCondition::AtHead,
+            events: inbox,
+            fence: FenceAfter::Unchanged,
+        }),
+        ..Plan::default()
+    })
+}

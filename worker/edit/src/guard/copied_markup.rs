@@ -1,0 +1,111 @@
+//! What models copy into a replacement from the form in which they saw a file: line numbers, code fences, marks for
+//! omitted lines, the frame of a patch. None of it ever reaches a file.
+
+use super::{elision, escapes, frame};
+use crate::{
+    doc::Doc,
+    forms::marks,
+    pattern::Pattern,
+    repair::{numbers::brings_numbers, sanitize::Dirt},
+};
+
+/// What the replacement would write that is no text of a file, and that this file does not have.
+pub(crate) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
+    let quoted = |dirt: Dirt, line: String| format!("`{}`: {}", line.trim(), dirt.text());
+    if let Some(line) = elision::written(doc, pattern) {
+        return Some(quoted(Dirt::Elision, line));
+    }
+    let mark = pattern.replace.lines().find(|line| marks(line) && !doc.has_line(line)).map(str::to_owned);
+    if let Some(line) = mark.or_else(|| frame::written(doc, pattern)) {
+        return Some(quoted(Dirt::Marker, line));
+    }
+    if let Some(why) = escapes::written(doc, pattern) {
+        return Some(why);
+    }
+    let dirt = if brings_fence(doc, pattern) {
+        Dirt::Fence
+    } else if brings_numbers(doc, pattern) {
+        Dirt::LineNumbers
+    } else {
+        return None;
+    };
+    Some(dirt.text().to_owned())
+}
+
+/// A fence of backticks, or one of tildes with a language: tildes alone underline titles.
+pub(crate) fn is_fence(line: &str) -> bool {
+    let line = line.trim_start();
+    let tagged = |rest: &str| rest.trim_start_matches('~').starts_with(|c: char| c.is_ascii_alphabetic());
+    line.starts_with("```") || line.strip_prefix("~~~").is_some_and(tagged)
+}
+
+/// Whether a fence around the replacement would be written: neither search nor file knows fences.
+fn brings_fence(doc: &Doc<'_>, pattern: &Pattern) -> bool {
+    if pattern.search.lines().any(is_fence) || doc.lines.iter().any(|line| is_fence(line.text)) {
+        return false;
+    }
+    let fences = pattern.replace.lines().filter(|line| line.trim_start().starts_with("```")).count();
+    let first = pattern.replace.lines().find(|line| !line.trim().is_empty()).is_some_and(is_fence);
+    first || fences % 2 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Edit, Hint, apply};
+
+    /// Each frame, brought in by a replacement whose search stands in the file as it is: refused, and so
+    /// never written. Beside it the text that looks alike and is meant.
+    #[test]
+    fn no_frame_is_ever_written() {
+        let file = "def f(a):\n    b = a\n    c = b\n    return c\n\ndef g():\n    pass\n";
+        let body = "def f(a):\n    b = a\n    c = b\n    return c";
+        for (search, replace) in [
+            ("    b = a", "```python\n    b = a + 1\n```"),
+            ("    b = a", "```\n    b = a + 1"),
+            ("    b = a", "    b = a + 1\n```"),
+            ("    b = a\n    c = b", "     2|     b = a\n     3|     c = b + 1"),
+            ("    b = a\n    c = b", "2:     b = a\n3:     c = a"),
+            ("    b = a", "     2|     b = a + 1"),
+            ("    b = a", "2\t    b = a + 1"),
+            ("    pass", "    1| x()\n    2| y()"),
+            (body, "def f(a):\n    ...\n    return c + 1"),
+            (body, "def f(b):\n    # ... existing code ...\n    return c"),
+            (body, "def f(a):\n    b = a\n    ..."),
+            (body, "def f(a):\n    # rest of the function unchanged\n    return c"),
+            (body, "def f(a):\n    # (unchanged)\n    return d"),
+            (body, "def f(a):\n    # ... (code above)\n    return d"),
+            (body, "def f(a):\n    // keep as is\n    return d"),
+            ("    pass", "    ... rest of the code ..."),
+            ("    pass", "<<<<<<< SEARCH\n    pass\n=======\n    go()\n>>>>>>> REPLACE"),
+            ("    pass", "    pass  # 1\n+++++++ REPLACE"),
+            ("    pass", ":start_line:7\n-------\n    pass  # 1"),
+            ("    b = a", "    b = a\n=======\n    b = a + 1"),
+            ("    pass", "<replace>\n    go()\n</replace>"),
+            ("    pass", "<![CDATA[\n    go()\n]]>"),
+            ("    pass", "~~~python\n    go()\n~~~"),
+            ("    pass", "``````\n    go()\n``````"),
+        ] {
+            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+            match apply(file.as_bytes(), &[edit]) {
+                Err(error) => assert!(error.message.contains("Nothing was changed"), "{error}"),
+                Ok(applied) => panic!("{replace:?} made {}", String::from_utf8_lossy(&applied.after)),
+            }
+        }
+        for (file, search, replace) in [
+            (file, "    pass", "    ..."),
+            (file, body, "def f(a):\n    ..."),
+            (file, "    pass", "    # Loading existing users...\n    pass"),
+            ("D = {\n    'ok': 1,\n}\n", "    'ok': 1,", "    1: 'ok',\n    2: 'okay',"),
+            (file, "    pass", "    d = {1: 'a',\n    2: 'b'}"),
+            ("a: b\n", "a: b", "1: one\n2: two"),
+            ("x\n```\ny\n```\n", "x", "```sh\nls\n```"),
+            ("Run it.\n", "Run it.", "Run it:\n```sh\nls\n```"),
+            ("Title\n\nText.\n", "Title", "Title\n=====\n\nMore is said in this chapter"),
+            ("Title\n\nText.\n", "Title", "Other\n~~~~~"),
+            ("<a>\n  <b/>\n</a>\n", "  <b/>", "<replace>\n  <b/>\n</replace>"),
+        ] {
+            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+            apply(file.as_bytes(), &[edit]).expect("is meant");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Lines that stand for lines: `...`, `// ... existing code ...`, `# rest of the method`, and the marks with
+//! which docket's own tools leave text out. None of them is ever written in place of what it stands for.
+
+use crate::{
+    doc::Doc,
+    pattern::Pattern,
+    similarity::{SAME_LINE_MIN, line_similarity},
+    tokens::changes,
+};
+
+/// The line of the replacement that stands for lines, where the file has no such line itself.
+pub(crate) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
+    let spoken = |line: &&str| (is_spoken_elision(line) || is_mark(line)) && !doc.has_line(line);
+    let line = pattern.replace.lines().find(spoken).map(str::to_owned);
+    line.or_else(|| elides(pattern)).or_else(|| vanishing(doc, pattern))
+}
+
+/// The lines of a text that are not blank, without the blanks around them.
+fn solid(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Lines that one bare `...` must stand for to be no statement of its own.
+const ELIDED_MIN: usize = 2;
+
+/// The bare `...` of the replacement that stands where the search has lines between two that are kept.
+fn elides(pattern: &Pattern) -> Option<String> {
+    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+    let bare = |line: &str| matches!(line, "..." | "\u{2026}");
+    // `...` as the whole body of a Python function is a stub.
+    let stub = |at: usize| {
+        at > 0 && at + 1 == replace.len() && {
+            let head = &replace[at - 1];
+            head.ends_with(':')
+                && (["def ", "class "].iter().any(|word| head.starts_with(word)) || head.contains(" def "))
+        }
+    };
+    let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
+    let stands_for_lines = |at: usize| {
+        let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
+        let below = replace.get(at + 1).map_or(Some(search.len()), place);
+        above.zip(below).is_some_and(|(above, below)| below >= above + ELIDED_MIN)
+    };
+    let is = |(at, line): &(usize, &String)| {
+        bare(line) && !search.contains(line) && !stub(*at) && stands_for_lines(*at)
+    };
+    replace.iter().enumerate().find(is).map(|(_, line)| line.clone())
+}
+
+/// Words that say that lines are left as they are, or left out.
+const STEMS: [&str; 24] = [
+    "rest",
+    "existing",
+    "omitted",
+    "omit",
+    "unchanged",
+    "unmodified",
+    "untouched",
+    "same",
+    "snip",
+    "snipped",
+    "previous",
+    "other",
+    "others",
+    "remaining",
+    "remainder",
+    "remains",
+    "etc",
+    "truncated",
+    "elided",
+    "abbreviated",
+    "original",
+    "keep",
+    "kept",
+    "before",
+];
+/// Words that stand beside them and add nothing.
+const BESIDE: [&str; 64] = [
+    "a",
+    "all",
+    "and",
+    "are",
+    "as",
+    "above",
+    "below",
+    "body",
+    "brevity",
+    "change",
+    "changes",
+    "class",
+    "code",
+    "component",
+    "content",
+    "contents",
+    "docstring",
+    "everything",
+    "exactly",
+    "fields",
+    "file",
+    "for",
+    "from",
+    "function",
+    "functions",
+    "go",
+    "goes",
+    "here",
+    "html",
+    "implementation",
+    "imports",
+    "in",
+    "is",
+    "it",
+    "its",
+    "jsx",
+    "leave",
+    "lines",
+    "logic",
+    "markup",
+    "method",
+    "methods",
+    "module",
+    "more",
+    "no",
+    "not",
+    "of",
+    "page",
+    "part",
+    "parts",
+    "section",
+    "script",
+    "stay",
+    "stays",
+    "stuff",
+    "template",
+    "that",
+    "the",
+    "this",
+    "to",
+    "todo",
+    "unaltered",
+    "with",
+    "your",
+];
+
+/// The comment of the replacement that says that lines stay, or are left out, where quoted lines vanish: in
+/// such words only, or beginning with them where more goes than comes.
+fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
+    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+    let is_new = |line: &String| !search.contains(line) && !doc.has_line(line);
+    if search.len() < ELIDED_MIN || !replace.iter().any(|line| comment_alone(line).is_some()) {
+        return None;
+    }
+    for change in changes(&search, &replace, |_| 1) {
+        let gone = search[change.a.clone()].iter().filter(|line| !replace.contains(line)).count();
+        let came = replace[change.b.clone()].iter().filter(|line| !search.contains(line)).count();
+        if gone < ELIDED_MIN {
+            continue;
+        }
+        let says = |line: &&String| {
+            // As `grep` parts its places.
+            if line.as_str() == "--" {
+                return !doc.lines.iter().any(|real| real.text.trim_start().starts_with("--"));
+            }
+            let Some(body) = comment_alone(line) else { return false };
+            let body = body.to_lowercase();
+            let words: Vec<&str> = body
+                .split(|c: char| !c.is_alphanumeric() && c != '\'')
+                .filter(|word| !word.is_empty())
+                .collect();
+            let stem = |word: &&str| STEMS.contains(word);
+            let only = words.iter().all(|word| stem(word) || BESIDE.contains(word));
+            let said = words.iter().any(stem) || words.as_slice() == ["no", "changes"];
+            let first = words.iter().find(|word| !matches!(**word, "the" | "your" | "all" | "todo"));
+            let begins = first.is_some_and(|word| stem(word) && !matches!(*word, "keep" | "kept" | "before"));
+            (said && only) || (begins && words.len() <= BEGUN_MAX && gone >= came)
+        };
+        if let Some(line) = replace[change.b].iter().find(|line| says(line) && is_new(line)) {
+            return Some(line.clone());
+        }
+    }
+    None
+}
+
+/// Words of a comment that begins with one of [`STEMS`] and may stand for lines: a longer one explains.
+const BEGUN_MAX: usize = 6;
+
+/// The words of a line that holds a comment and no statement: `pass` and a text in triple quotes do nothing.
+fn comment_alone(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let idle = line.strip_prefix("pass").or_else(|| line.strip_prefix("...")).map(str::trim_start);
+    let quoted = ["\"\"\"", "'''"]
+        .iter()
+        .find_map(|quotes| line.strip_prefix(quotes)?.strip_suffix(quotes))
+        .filter(|body| !body.is_empty());
+    quoted.or_else(|| comment_body(idle.filter(|rest| rest.starts_with('#')).unwrap_or(line)))
+}
+
+/// Marks of tools, docket's among them, that show a part of a text: `[… 500 characters left out …]`,
+/// `    3| ...`, `[truncated]`, `⋮`.
+pub(crate) fn is_mark(line: &str) -> bool {
+    let line = line.trim();
+    let dots = |text: &str| {
+        let rest = text.strip_prefix("...").or_else(|| text.strip_prefix('\u{2026}'));
+        rest.map(|rest| rest.trim_matches(['.', '\u{2026}', ' ']).to_owned())
+    };
+    let inner = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+    if line.starts_with("[\u{2026} ") && inner.is_some() {
+        return true;
+    }
+    // `[...list]` is code, `[... 20 more lines ...]` is none.
+    if inner.is_some_and(|inner| inner.ends_with("...") && inner.starts_with("... ") && inner.contains(' ')) {
+        return true;
+    }
+    let cut = |text: &str| {
+        let text = text.to_lowercase();
+        matches!(
+            text.as_str(),
+            "truncated" | "output truncated" | "content truncated" | "file truncated" | "snip"
+        )
+    };
+    let bracketed = |text: &str| {
+        let pairs = [('[', ']'), ('(', ')'), ('<', '>')];
+        pairs.iter().any(|(open, close)| {
+            text.strip_prefix(*open).and_then(|text| text.strip_suffix(*close)).is_some_and(cut)
+        })
+    };
+    let barred = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let barred = barred.strip_prefix(['|', '\u{2502}']).map(str::trim);
+    line.starts_with('\u{22ee}')
+        || bracketed(line)
+        || dots(line).is_some_and(|rest| bracketed(&rest))
+        || barred.is_some_and(|rest| matches!(rest, "..." | "\u{2026}"))
+}
+
+/// A line that stands for lines: `...`, `# ...`, `// ... existing code ...`, `/* … */`.
+pub(crate) fn is_elision(line: &str) -> bool {
+    let line = line.trim();
+    line == "..."
+        || line == "…"
+        || comment_body(line).is_some_and(|body| body == "..." || body == "…")
+        || is_spoken_elision(line)
+        || is_mark(line)
+}
+
+/// A line that says in words that lines are left out: a comment, or words between dots.
+pub(crate) fn is_spoken_elision(line: &str) -> bool {
+    let line = line.trim();
+    let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
+    let dotted_end = |text: &str| text.ends_with("...") || text.ends_with('\u{2026}');
+    let about = |text: &str| {
+        let text = text.to_lowercase();
+        let words = [
+            "existing",
+            "rest of",
+            "unchanged",
+            "remaining",
+            "same as",
+            "other code",
+            "omitted",
+            "(code above)",
+            "(code below)",
+        ];
+        words.iter().any(|word| text.contains(word))
+    };
+    let Some(body) = comment_body(line) else {
+        // `...rest` is code in some languages, `... rest of the file ...` in none.
+        return dotted_start(line) && dotted_end(line) && line.contains(' ') && about(line);
+    };
+    let empty = body.trim_matches(['.', '\u{2026}', ' ']).is_empty();
+    // `Loading existing users...` speaks of users, `existing code ...` of lines.
+    let begins = |text: &str| {
+        let text = text.to_lowercase();
+        let words = [
+            "existing",
+            "rest of",
+            "the rest",
+            "unchanged",
+            "remaining",
+            "the remaining",
+            "same as",
+            "other code",
+            "omitted",
+        ];
+        words.iter().any(|word| text.starts_with(word))
+    };
+    (dotted_start(body) && (empty || about(body))) || (dotted_end(body) && begins(body)) || says_omitted(body)
+}
+
+/// `rest of the code remains unchanged`, without any dots.
+fn says_omitted(body: &str) -> bool {
+    let body = body.to_lowercase();
+    let body = body.trim_matches(|c: char| !c.is_alphanumeric());
+    let what =
+        ["rest of ", "the rest of ", "remaining ", "the remaining ", "existing ", "other ", "previous "];
+    let how = [
+        "unchanged",
+        "remains the same",
+        "remain the same",
+        "stays the same",
+        "stay the same",
+        "as before",
+        "goes here",
+        "go here",
+        "omitted",
+        "omitted for brevity",
+        "here",
+    ];
+    let code = [
+        "code",
+        "file",
+        "function",
+        "method",
+        "class",
+        "implementation",
+        "imports",
+        "methods",
+        "functions",
+        "logic",
+        "content",
+        "contents",
+        "lines",
+        "module",
+        "script",
+        "component",
+        "body",
+    ];
+    what.iter().any(|start| body.starts_with(start))
+        && how.iter().any(|end| body.ends_with(end))
+        && body.split(|c: char| !c.is_alphanumeric()).any(|word| code.contains(&word))
+}
+
+fn comment_body(line: &str) -> Option<&str> {
+    let opens = ["//", "#", "/*", "<!--", "--", ";", "{/*"];
+    let body = opens.iter().find_map(|open| line.strip_prefix(open))?;
+    let closes = ["*/}", "*/", "-->"];
+    Some(closes.iter().find_map(|close| body.strip_suffix(close)).unwrap_or(body).trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::made;
+
+    #[test]
+    fn words_about_omission_are_told_from_code() {
+        for line in [
+            "# ... existing code ...",
+            "// ...",
+            "/* … rest of the file … */",
+            "... existing code ...",
+            "// rest of the code remains the same",
+            "# (rest of the function unchanged)",
+            "    // Existing imports here",
+            "# ... (code above)",
+            "// existing code...",
+            "<!-- remaining content omitted -->",
+        ] {
+            assert!(is_elision(line), "{line}");
+        }
+        for line in [
+            "...args",
+            "...rest,",
+            "x = ...",
+            "# wait...",
+            "# Loading existing users...",
+            "// see the rest of the file",
+            "# existing users keep their code",
+            "// other threads may be here",
+            "# the rest of the world",
+        ] {
+            assert!(!is_elision(line), "{line}");
+        }
+    }
+
+    const CODE: &str = "function f() {\n  a();\n  b();\n  c();\n}\n";
+
+    #[test]
+    fn a_comment_in_place_of_vanishing_lines_is_not_written() {
+        for line in [
+            "// ... keep the rest",
+            "// rest unchanged",
+            "// (rest of the implementation)",
+            "// existing code",
+            "// --- snip ---",
+            "// your existing code here",
+            "// the rest of the code stays as is",
+            "// TODO: keep existing code",
+            "// etc.",
+            "// previous validation steps",
+            "// other cases as before",
+            "{/* existing content */}",
+            "<!-- rest of the page -->",
+            "pass  # existing code",
+            "# rest of method",
+            "# ... same logic as before ...",
+            "\"\"\"existing docstring\"\"\"",
+            "[… 500 characters left out …]",
+            "[… lines 3 to 5 are not shown: 3 lines. Read them with start_line and end_line …]",
+            "     3| ...",
+            "... (truncated)",
+            "[... 20 more lines ...]",
+            "(output truncated)",
+            "⋮----",
+            "| ...",
+            "--",
+        ] {
+            let error = made(CODE, "  a();\n  b();\n  c();", &format!("  z();\n  {line}")).expect_err(line);
+            assert!(error.contains(line.trim()) && error.contains("omitted lines"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_comment_where_nothing_vanishes_is_text() {
+        for line in [
+            "// rest of the world",
+            "// existing users keep their ids",
+            "// keep the rest of the args together",
+            "// previous value wins",
+            "// the remaining ones",
+            "# same",
+        ] {
+            for (search, replace) in [
+                ("  b();", format!("  {line}\n  b2();")),
+                ("  a();\n  b();", format!("  a();\n  {line}\n  b();\n  d();")),
+            ] {
+                made(CODE, search, &replace).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+        // Lines go, but the comment says more than that they stay.
+        for line in ["// keep order", "// reuse the existing helper", "// a b c", "//"] {
+            made(CODE, "  a();\n  b();\n  c();", &format!("  {line}\n  z();"))
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Placeholders for values that were hidden from the model: `[REDACTED]`, `***`, docket's own mark.
+//!
+//! A model that was shown one writes it back where the value stood, and the file loses its secret. None
+//! is brought into a file by an edit: only what stood in the edited lines before may stand there after.
+
+use docket_schema::redact::STRUCK_KEY;
+
+/// The first placeholder of `new` that `old` does not hold.
+pub(crate) fn brought_in(old: &str, new: &str) -> Option<String> {
+    let there: Vec<&str> = old.lines().flat_map(placeholders).collect();
+    new.lines().flat_map(placeholders).find(|found| !there.contains(found)).map(str::to_owned)
+}
+
+/// Characters of a bracketed placeholder at most: longer ones are text.
+const BRACKETED_MAX: usize = 48;
+/// Asterisks that stand for a value, at least.
+const STARS_MIN: usize = 3;
+/// Characters of a value that are left before or after its asterisks, at most.
+const LEFT_MAX: usize = 16;
+
+fn placeholders(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    for (at, sign) in line.char_indices() {
+        let (before, rest) = (&line[..at], &line[at..]);
+        let found = match sign {
+            '[' | '<' => bracketed(before, rest),
+            '*' if !before.ends_with('*') => starred(before, rest),
+            '"' | '\'' | '`' => quoted(rest, sign),
+            '_' if !before.ends_with('_') => rest.strip_prefix("__REDACTED__").map(|after| cut(rest, after)),
+            _ => None,
+        };
+        out.extend(found);
+    }
+    out
+}
+
+/// What of `text` stands before its end `rest`.
+fn cut<'a>(text: &'a str, rest: &str) -> &'a str {
+    &text[..text.len() - rest.len()]
+}
+
+fn bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
+    // `list[redacted]` and `Vec<Redacted>` are code.
+    if before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ']' | ')')) {
+        return None;
+    }
+    let close = if rest.starts_with('[') { ']' } else { '>' };
+    let end = rest.char_indices().take(BRACKETED_MAX).find(|(_, c)| *c == close)?.0;
+    let (inner, whole) = (&rest[1..end], &rest[..=end]);
+    let first = inner.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    let hidden = match close {
+        ']' => {
+            matches!(first, "REDACTED" | "Redacted")
+                || inner == "redacted"
+                || matches!(inner, "MASKED" | "FILTERED" | "HIDDEN")
+                || (whole == STRUCK_KEY && stands_for_value(before, &rest[end + 1..]))
+        }
+        _ => first == "REDACTED" || inner == "redacted",
+    };
+    hidden.then_some(whole)
+}
+
+/// docket's mark is also how code writes a list of one variable: it counts where a value would stand.
+fn stands_for_value(before: &str, after: &str) -> bool {
+    let ended = after.is_empty() || after.starts_with(|c: char| " \t\"'`@&;,/".contains(c));
+    let quoted = before.ends_with(['"', '\'', '`']) && after.starts_with(['"', '\'', '`']);
+    let glued = before.ends_with('=') || before.ends_with("Bearer ") || before.contains("://");
+    quoted || (ended && (glued || (before.trim_end().ends_with(':') && names_secret(before))))
+}
+
+fn starred<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
+    let after = rest.trim_start_matches('*');
+    let stars = rest.len() - after.len();
+    if stars < STARS_MIN {
+        return None;
+    }
+    if let Some(more) = after.strip_prefix("REDACTED") {
+        return Some(cut(rest, more.trim_start_matches('*')));
+    }
+    let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let head = before.trim_end_matches(kept);
+    let tail = after.trim_start_matches(kept);
+    if before.len() - head.len() > LEFT_MAX || after.len() - tail.len() > LEFT_MAX {
+        return None;
+    }
+    let quoted = head.ends_with(['"', '\'', '`']) && tail.starts_with(['"', '\'', '`']);
+    // Without quotes, letters after the asterisks are a name behind pointers: `= ***key`.
+    let bare = (head.ends_with('=') || head.trim_end().ends_with(':') || head.ends_with("Bearer "))
+        && after.len() == tail.len()
+        && (tail.is_empty() || tail.starts_with([' ', '"', '\'', ';', ',']));
+    let user = head.ends_with(':') && head.contains("://") && tail.starts_with('@');
+    ((quoted || bare) && names_secret(head) || user).then(|| cut(rest, after))
+}
+
+fn quoted(rest: &str, sign: char) -> Option<&str> {
+    let after = rest[1..].strip_prefix("REDACTED")?.strip_prefix(sign)?;
+    Some(cut(rest, after))
+}
+
+/// Whether what stands before a value says that it is one to hide.
+fn names_secret(before: &str) -> bool {
+    let before = before.to_lowercase();
+    let names = ["key", "token", "secret", "passw", "pwd", "credential", "auth", "bearer", "://"];
+    names.iter().any(|name| before.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::made;
+
+    #[test]
+    fn placeholders_are_known() {
+        for (line, want) in [
+            ("key = \"[REDACTED]\"", "[REDACTED]"),
+            ("key = [redacted]", "[redacted]"),
+            ("a: [REDACTED: 24 characters]", "[REDACTED: 24 characters]"),
+            ("token=<REDACTED_TOKEN>", "<REDACTED_TOKEN>"),
+            ("x = '<redacted>'", "<redacted>"),
+            ("x = '***REDACTED***'", "***REDACTED***"),
+            ("x = \"REDACTED\"", "\"REDACTED\""),
+            ("x = __REDACTED__", "__REDACTED__"),
+            ("API_KEY=[secret]", "[secret]"),
+            ("api_key: \"[secret]\"", "[secret]"),
+            ("Authorization: Bearer [secret]", "[secret]"),
+            ("token: [secret]", "[secret]"),
+            ("password = \"***\"", "***"),
+            ("API_KEY=sk-****", "****"),
+            ("api_key: 'sk-*****cdef'", "*****"),
+            ("db = 'postgres://user:***@host/x'", "***"),
+            ("Authorization: Bearer ********", "********"),
+        ] {
+            assert_eq!(placeholders(line).first(), Some(&want), "{line}");
+        }
+    }
+
+    #[test]
+    fn code_is_none() {
+        for line in [
+            "value = process.env[secret]",
+            "hide([secret])",
+            "const keys = [secret];",
+            "const [redacted, setRedacted] = useState(0)",
+            "x[redacted] = 1",
+            "let x: Vec<Redacted> = vec![];",
+            "<Redacted />",
+            "let key = ***pointer;",
+            "/*** token ***/",
+            "**bold** ***both***",
+            "char ***token_list;",
+            "* * *",
+            "print('***')",
+            "x = \"****************\"  # a line",
+            "pub const REDACTED: &str = \"hidden\";",
+            "glob = \"**/*.rs\"",
+        ] {
+            assert!(placeholders(line).is_empty(), "{line}: {:?}", placeholders(line));
+        }
+    }
+
+    #[test]
+    fn what_stood_there_may_stay() {
+        assert_eq!(brought_in("a = \"[REDACTED]\"", "b = \"[REDACTED]\""), None);
+        assert_eq!(brought_in("a = 'sk-1'", "a = '[REDACTED]'").as_deref(), Some("[REDACTED]"));
+        assert_eq!(brought_in("", "plain\nlines"), None);
+    }
+
+    #[test]
+    fn no_placeholder_takes_the_place_of_a_value() {
+        let file = "import os\nkey = \"sk-abc123\"\nmode = 1\n";
+        for mark in ["[REDACTED]", "[secret]", "***", "<redacted>", "sk-****"] {
+            for (search, replace) in [
+                ("key = \"sk-abc123\"\nmode = 1", format!("key = \"{mark}\"\nmode = 2")),
+                ("import os", format!("import os\nsecret_key = \"{mark}\"")),
+                ("sk-abc123", mark.to_owned()),
+            ] {
+                let error = made(file, search, &replace).expect_err(mark);
+                assert!(error.contains("was hidden"), "{mark}: {error}");
+            }
+            // The model saw the mark in place of the value: the file keeps its own, or nothing happens.
+            let seen = made(
+                file,
+                &format!("import os\nkey = \"{mark}\"\nmode = 1"),
+                &format!("import os\nkey = \"{mark}\"\nmode = 2"),
+            );
+            if let Ok(after) = seen {
+                assert_eq!(after, file.replace("mode = 1", "mode = 2"));
+            }
+        }
+        assert!(made(file, "mode = 1", "mode = 2  # was [1]").is_ok());
+    }
+}

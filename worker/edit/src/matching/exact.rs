@@ -1,0 +1,218 @@
+//! The strictest level: the search stands in the file as it is, line ends aside.
+
+use std::ops::Range;
+
+use docket_schema::tool::EditLevel;
+
+use super::hint::{PLACES_COUNTED_MAX, choose};
+use crate::{
+    doc::Doc,
+    edit::Hint,
+    found::{Found, Miss},
+    pattern::Pattern,
+    repair::{depth, reindent},
+    text::indent_of,
+};
+
+/// The places that are meant; empty where the search stands nowhere.
+pub(crate) fn exact(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, Miss> {
+    let text = Normal::of(doc);
+    let starts = text.occurrences(&pattern.search, hint.whole_lines);
+    if starts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let spans: Vec<Span> = starts.iter().map(|start| text.span(doc, *start, pattern.search.len())).collect();
+    let places: Vec<Range<usize>> = spans.iter().map(|span| span.first..span.last + 1).collect();
+    let chosen: Vec<Span> =
+        choose(doc, hint, &places)?.into_iter().filter_map(|at| spans.get(at).copied()).collect();
+    let unfit = |why: &str| Miss::Unfit { why: why.to_owned(), places: places.clone() };
+    if chosen.windows(2).any(|two| two[1].start < two[0].end) {
+        return Err(unfit("these places overlap, so they cannot all be replaced"));
+    }
+    let mut out = Vec::new();
+    let mut rest = chosen.as_slice();
+    while !rest.is_empty() {
+        // Places on one line are one change of that line.
+        let more = rest.windows(2).take_while(|two| two[1].first <= two[0].last).count();
+        let (group, others) = rest.split_at(more + 1);
+        match group {
+            [one] => out.push(found(doc, pattern, one)),
+            many if many.iter().any(|span| span.ends_with_eol) => {
+                return Err(unfit("these places share lines: make one edit of the lines they stand on"));
+            }
+            many => out.push(together(doc, &text, pattern, many)),
+        }
+        rest = others;
+    }
+    Ok(out)
+}
+
+/// The file with `\n` line ends, and where its lines begin in that form.
+struct Normal<'a> {
+    text: std::borrow::Cow<'a, str>,
+    starts: Vec<usize>,
+}
+
+impl<'a> Normal<'a> {
+    fn of(doc: &Doc<'a>) -> Self {
+        let uniform = doc.lines.iter().all(|line| line.eol == "\n");
+        let text = if uniform {
+            doc.text.into()
+        } else {
+            doc.lines.iter().flat_map(|line| [line.text, "\n"]).collect::<String>().into()
+        };
+        let mut starts = Vec::with_capacity(doc.lines.len());
+        let mut at = 0;
+        for line in &doc.lines {
+            starts.push(at);
+            at += line.text.len() + 1;
+        }
+        Self { text, starts }
+    }
+
+    /// All places, overlapping ones too; stops after [`PLACES_COUNTED_MAX`] + 1.
+    fn occurrences(&self, part: &str, whole_lines: bool) -> Vec<usize> {
+        let mut out = Vec::new();
+        let mut from = 0;
+        while let Some(at) = self.text[from..].find(part) {
+            let start = from + at;
+            if !whole_lines || self.is_whole(start, start + part.len()) {
+                out.push(start);
+            }
+            if out.len() > PLACES_COUNTED_MAX {
+                break;
+            }
+            from = start + self.text[start..].chars().next().map_or(1, char::len_utf8);
+        }
+        out
+    }
+
+    fn is_whole(&self, start: usize, end: usize) -> bool {
+        let breaks_at = |at: usize| self.text.as_bytes().get(at).is_none_or(|byte| *byte == b'\n');
+        (start == 0 || breaks_at(start - 1)) && (breaks_at(end - 1) || breaks_at(end))
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        self.starts.partition_point(|start| *start <= offset).saturating_sub(1)
+    }
+
+    fn span(&self, doc: &Doc<'_>, start: usize, length: usize) -> Span {
+        let end = start + length;
+        let (first, last) = (self.line_of(start), self.line_of(end - 1));
+        let whole_end = self.starts[last] + doc.lines[last].text.len();
+        Span {
+            start,
+            end,
+            first,
+            col: start - self.starts[first],
+            last,
+            ends_with_eol: end > whole_end,
+            end_col: end.min(whole_end) - self.starts[last],
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    /// Byte offsets in [`Normal::text`].
+    start: usize,
+    end: usize,
+    first: usize,
+    col: usize,
+    last: usize,
+    ends_with_eol: bool,
+    end_col: usize,
+}
+
+/// Several matches that share lines, none of which ends with a break.
+fn together(doc: &Doc<'_>, text: &Normal<'_>, pattern: &Pattern, spans: &[Span]) -> Found {
+    let (first, last) = (spans[0].first, spans[spans.len() - 1].last);
+    let mut replaced = String::new();
+    let mut at = text.starts[first];
+    for span in spans {
+        replaced.push_str(&text.text[at..span.start]);
+        replaced.push_str(&pattern.replace);
+        at = span.end;
+    }
+    replaced.push_str(&text.text[at..text.starts[last] + doc.lines[last].text.len()]);
+    Found {
+        level: EditLevel::Exact,
+        search: doc.lines[first..=last].iter().map(|line| line.text.to_owned()).collect(),
+        replace: replaced.split('\n').map(str::to_owned).collect(),
+        align: (first..=last).map(Some).collect(),
+    }
+}
+
+/// Extends an exact match to whole lines, so that one merge serves all levels.
+fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
+    let brought = reindent::brought(doc, pattern, span.first..span.last + 1, span.col);
+    let pattern = brought.as_ref().unwrap_or(pattern);
+    let mut replace = indented_like(doc, pattern, span);
+    let last_text = doc.lines[span.last].text;
+    let prefix = &doc.lines[span.first].text[..span.col];
+    // From its first word on a line is whole as well.
+    let lined = prefix.trim().is_empty();
+    let whole = lined && span.end_col == last_text.len();
+    let mut search: Vec<String> =
+        doc.lines[span.first..=span.last].iter().map(|line| line.text.to_owned()).collect();
+    let mut align: Vec<Option<usize>> = (span.first..=span.last).map(Some).collect();
+    if whole && !span.ends_with_eol && replace.is_empty() {
+        // Whole lines are taken away with their line ends.
+        return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
+    }
+    if whole && !span.ends_with_eol && replace.ends_with('\n') && !is_one_break(pattern) {
+        replace.pop();
+    }
+    if whole && span.ends_with_eol && !replace.is_empty() && !replace.ends_with('\n') {
+        replace.push('\n');
+    }
+    let mut rest = if span.ends_with_eol { String::new() } else { last_text[span.end_col..].to_owned() };
+    let swallows = span.ends_with_eol && !(replace.is_empty() && lined) && !replace.ends_with('\n');
+    if span.ends_with_eol && !swallows {
+        replace = replace.strip_suffix('\n').map(str::to_owned).unwrap_or(replace);
+        if replace.is_empty() && lined && !pattern.replace.ends_with('\n') {
+            return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
+        }
+    }
+    if swallows && let Some(next) = doc.lines.get(span.last + 1) {
+        // The line end itself is replaced: the next line joins this one.
+        rest = next.text.to_owned();
+        search.push(rest.clone());
+        align.push(Some(span.last + 1));
+    }
+    let prefix = depth::of_next(pattern, prefix).filter(|_| lined).unwrap_or(prefix);
+    let text = format!("{prefix}{replace}{rest}");
+    Found { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
+}
+
+/// The replacement of one line quoted without its indentation: its further lines get that
+/// indentation too, unless they bring it along.
+fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> String {
+    let line = doc.lines[span.first].text;
+    let prefix = &line[..span.col];
+    let whole = span.first == span.last && span.end_col == line.len();
+    let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
+    let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
+    if span.end_col == doc.lines[span.last].text.len()
+        && let Some(replace) = depth::unprefixed(pattern, prefix)
+    {
+        return replace;
+    }
+    if !whole || !bare || further().all(|line| line.starts_with(prefix)) {
+        return pattern.replace.clone();
+    }
+    let mut out = String::new();
+    for (at, line) in pattern.replace.split('\n').enumerate() {
+        if at > 0 {
+            out.push('\n');
+            out.push_str(if line.trim().is_empty() { "" } else { prefix });
+        }
+        out.push_str(line);
+    }
+    out
+}
+
+/// A break that the replacement adds and that is all it changes is meant.
+fn is_one_break(pattern: &Pattern) -> bool {
+    pattern.replace.strip_suffix('\n') == Some(pattern.search.as_str())
+}

@@ -1,0 +1,314 @@
+//! Labels of a call: what a policy and a question to a person go by. Read from the call alone.
+
+use docket_schema::tool::{RecoveryClass, ToolSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::calls::{Acts, RUN_COMMAND, VENV_RUN, Where, acts_of, has, is_external, work_path};
+use crate::{
+    project::config_files::is_config,
+    shell::{Simple, commands},
+};
+
+/// What a call does, as far as its arguments tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Label {
+    /// Reads files.
+    Reads,
+    /// Writes files.
+    Writes,
+    /// Removes files.
+    Deletes,
+    /// Touches a file that configures the project.
+    Config,
+    /// Runs a command.
+    Command,
+    /// Runs tests.
+    Tests,
+    /// Uses git.
+    Git,
+    /// Takes away commits or changes that git holds.
+    GitDiscards,
+    /// Needs the network.
+    Network,
+    /// Installs packages.
+    Installs,
+    /// Wants to be another user.
+    Privilege,
+    /// Leaves something running.
+    Background,
+    /// Reads or changes what outlives the run.
+    Memory,
+    /// Asks a server of the worker's, beside docket's own tools.
+    External,
+}
+
+impl Label {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Reads,
+        Self::Writes,
+        Self::Deletes,
+        Self::Config,
+        Self::Command,
+        Self::Tests,
+        Self::Git,
+        Self::GitDiscards,
+        Self::Network,
+        Self::Installs,
+        Self::Privilege,
+        Self::Background,
+        Self::Memory,
+        Self::External,
+    ];
+}
+
+/// The labels of a call, sorted, each once.
+#[must_use]
+pub fn labels(name: &str, args: &Value) -> Vec<Label> {
+    let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
+    let config = |fields: &[&str]| {
+        let is = |field: &&str| work_path(text(field)).is_ok_and(|path| is_config(&path));
+        fields.iter().any(is).then_some(Label::Config)
+    };
+    let mut out = match acts_of(name) {
+        Some(Acts::Reads | Acts::Recalls(Where::Log)) => vec![Label::Reads],
+        Some(Acts::Recalls(Where::Memory)) => vec![Label::Reads, Label::Memory],
+        Some(Acts::Writes(fields)) => std::iter::once(Label::Writes).chain(config(fields)).collect(),
+        Some(Acts::Deletes(fields)) => std::iter::once(Label::Deletes).chain(config(fields)).collect(),
+        Some(Acts::Tests) => vec![Label::Command, Label::Tests],
+        Some(Acts::Line { of, class: _ }) => {
+            let mut out = vec![Label::Command];
+            let line = of(args).unwrap_or_default();
+            commands(&line.shell).iter().for_each(|command| label(command, &mut out));
+            out.extend((!line.paths.is_empty()).then_some(Label::Writes));
+            out
+        }
+        Some(Acts::Remembers) => vec![Label::Memory],
+        None if is_external(name) => vec![Label::External],
+        None => Vec::new(),
+    };
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The same in a run that has this set: a name that is no tool of it says nothing, and so it was when there were fewer
+/// tools. Decisions go by this.
+#[must_use]
+pub fn labels_in(set: ToolSet, name: &str, args: &Value) -> Vec<Label> {
+    if has(set, name) { labels(name, args) } else { Vec::new() }
+}
+
+/// The labels of one command.
+pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
+    let mut out = vec![Label::Command];
+    label(command, &mut out);
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// What recovery may do with a call whose result is missing. A caller that grants a command the
+/// network, or no sandbox, treats every command as [`RecoveryClass::External`].
+#[must_use]
+pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
+    match acts_of(name) {
+        Some(Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests) => RecoveryClass::Workspace,
+        Some(Acts::Line { .. }) if RUNS_ANYTHING.contains(&name) && needs_network(name, args) => {
+            RecoveryClass::External
+        }
+        // Of a line that docket makes, or whose walls stand, only what policy grants reaches further.
+        Some(Acts::Line { of: _, class }) => *class,
+        // The same call is done once, however often it is sent.
+        Some(Acts::Remembers) => RecoveryClass::Workspace,
+        // Readers, and names that no tool has: nothing is changed by running them again.
+        Some(Acts::Reads | Acts::Recalls(_)) | None => RecoveryClass::Reads,
+    }
+}
+
+/// The tools whose line is the model's own.
+const RUNS_ANYTHING: [&str; 2] = [RUN_COMMAND, VENV_RUN];
+
+/// The same in a run that has this set: see [`labels_in`].
+#[must_use]
+pub fn recovery_class_in(set: ToolSet, name: &str, args: &Value) -> RecoveryClass {
+    if has(set, name) { recovery_class(name, args) } else { RecoveryClass::Reads }
+}
+
+fn needs_network(name: &str, args: &Value) -> bool {
+    labels(name, args).contains(&Label::Network)
+}
+
+const NETWORK: [&str; 15] = [
+    "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "telnet", "ftp", "ping", "dig", "nslookup",
+    "gh", "aws",
+];
+const INSTALLERS: [&str; 14] = [
+    "apt", "apt-get", "dnf", "yum", "apk", "pacman", "brew", "gem", "conda", "npm", "pnpm", "yarn", "bun",
+    "bundle",
+];
+const INSTALL_WORDS: [&str; 8] = ["install", "i", "add", "ci", "update", "upgrade", "sync", "-S"];
+
+fn label(command: &Simple, out: &mut Vec<Label>) {
+    let program = command.program();
+    let args = command.args();
+    let first = args.iter().find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
+    let has = |word: &str| command.has_word(word);
+    if command.background || matches!(program, "disown" | "daemonize") || has("nohup") || has("setsid") {
+        out.push(Label::Background);
+    }
+    if has("sudo") || has("doas") || matches!(program, "su" | "pkexec") {
+        out.push(Label::Privilege);
+    }
+    if NETWORK.contains(&program) {
+        out.push(Label::Network);
+    }
+    if command.writes_to.iter().any(|path| !path.starts_with("/dev/")) {
+        out.push(Label::Writes);
+    }
+    match program {
+        "git" => git(first, args, out),
+        "rm" | "rmdir" | "unlink" | "shred" => out.push(Label::Deletes),
+        "find" if has("-delete") || args.iter().any(|arg| arg == "rm") => out.push(Label::Deletes),
+        "mv" | "cp" | "tee" | "touch" | "mkdir" | "ln" | "install" | "patch" => out.push(Label::Writes),
+        "sed" | "perl" if args.iter().any(|arg| arg.starts_with("-i")) => out.push(Label::Writes),
+        "pip" | "pip3" | "pipx" | "uv" | "poetry" => {
+            installs(args, &["install", "add", "sync", "download", "run"], out)
+        }
+        "python" | "python3" if has("pip") => installs(args, &["install", "download"], out),
+        "cargo" => installs(args, &["install", "add", "update", "fetch", "publish"], out),
+        "go" => installs(args, &["install", "get", "mod"], out),
+        "npx" => out.extend([Label::Network, Label::Installs]),
+        "docker" | "podman" => installs(args, &["pull", "push", "run", "build", "login"], out),
+        _ if INSTALLERS.contains(&program) => installs(args, &INSTALL_WORDS, out),
+        _ => {}
+    }
+    if matches!(program, "pytest" | "tox" | "nextest") || matches!(first, "test" | "nextest") {
+        out.push(Label::Tests);
+    }
+}
+
+fn installs(args: &[String], words: &[&str], out: &mut Vec<Label>) {
+    if args.iter().any(|arg| words.contains(&arg.as_str())) {
+        out.extend([Label::Network, Label::Installs]);
+    }
+}
+
+fn git(verb: &str, args: &[String], out: &mut Vec<Label>) {
+    out.push(Label::Git);
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    if matches!(verb, "clone" | "fetch" | "pull" | "push" | "ls-remote" | "submodule") || has("--remote") {
+        out.push(Label::Network);
+    }
+    let discards = match verb {
+        "reset" => has("--hard"),
+        "clean" | "restore" | "filter-branch" => true,
+        "checkout" => has("--") || has(".") || has("-f"),
+        "branch" => has("-D"),
+        "stash" => has("drop") || has("clear"),
+        "push" => has("--force") || has("-f"),
+        _ => false,
+    };
+    if discards {
+        out.push(Label::GitDiscards);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_labelled_by_what_it_does() {
+        use Label::{
+            Background, Command, Deletes, Git, GitDiscards, Installs, Network, Privilege, Tests, Writes,
+        };
+        let cases: [(&str, &[Label]); 12] = [
+            ("ls -la", &[Command]),
+            ("cd a && git push origin main", &[Command, Git, Network]),
+            ("git reset --hard HEAD~1", &[Command, Git, GitDiscards]),
+            ("git status", &[Command, Git]),
+            ("rm -rf build/ 2>/dev/null", &[Deletes, Command]),
+            ("sudo apt-get install -y jq", &[Command, Network, Installs, Privilege]),
+            ("python3 -m pip install x", &[Command, Network, Installs]),
+            ("cargo test --all", &[Command, Tests]),
+            ("./serve & sleep 1; curl localhost", &[Command, Network, Background]),
+            ("echo 'git push' > note", &[Writes, Command]),
+            ("find . -name '*.o' -delete", &[Deletes, Command]),
+            ("echo curl", &[Command]),
+        ];
+        for (line, want) in cases {
+            assert_eq!(labels("run_command", &json!({"command": line})), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn recovery_goes_by_reach() {
+        let cases = [
+            ("read_file", json!({"path": "a"}), RecoveryClass::Reads),
+            ("edit_file", json!({}), RecoveryClass::Workspace),
+            ("run_tests", json!({}), RecoveryClass::Workspace),
+            ("run_command", json!({"command": "make"}), RecoveryClass::Workspace),
+            ("run_command", json!({"command": "git push"}), RecoveryClass::External),
+            ("run_command", json!({"command": 7}), RecoveryClass::Workspace),
+            ("nonsense", json!(null), RecoveryClass::Reads),
+        ];
+        for (name, args, want) in cases {
+            assert_eq!(recovery_class(name, &args), want, "{name} {args}");
+        }
+    }
+
+    #[test]
+    fn tools_of_the_wide_set_have_labels_and_classes() {
+        use Label::{Command, Config, Deletes, Git, Installs, Memory, Network, Reads, Writes};
+        use RecoveryClass::{External, Workspace};
+        let read = RecoveryClass::Reads;
+        let cases: [(&str, Value, &[Label], RecoveryClass); 17] = [
+            ("write_file", json!({"path": "a"}), &[Writes], Workspace),
+            ("append_file", json!({"path": "Cargo.toml"}), &[Writes, Config], Workspace),
+            ("move_file", json!({"from": "package.json", "to": "b"}), &[Writes, Config], Workspace),
+            ("copy_file", json!({"from": "package.json", "to": "b"}), &[Writes], Workspace),
+            ("delete_file", json!({"path": "a"}), &[Deletes], Workspace),
+            ("make_folder", json!({"path": "a"}), &[Writes], Workspace),
+            ("stat_file", json!({"path": "a"}), &[Reads], read),
+            ("git_status", json!({}), &[Command, Git], read),
+            ("git_show", json!({"rev": "HEAD"}), &[Command, Git], read),
+            ("git_commit", json!({"message": "push; curl x"}), &[Command, Git], Workspace),
+            ("git_checkout", json!({"paths": ["a"]}), &[Writes, Command, Git, Label::GitDiscards], Workspace),
+            ("venv_install", json!({"packages": ["x"]}), &[Command, Network, Installs], Workspace),
+            ("venv_run", json!({"command": "curl x"}), &[Command, Network], External),
+            ("venv_run", json!({"command": "true"}), &[Command], Workspace),
+            ("memory_save", json!({"key": "k", "value": "v"}), &[Memory], Workspace),
+            ("memory_recall", json!({}), &[Reads, Memory], read),
+            ("read_output", json!({"call": "t1-0"}), &[Reads], read),
+        ];
+        for (tool, args, want, class) in cases {
+            assert_eq!(
+                (labels(tool, &args).as_slice(), recovery_class(tool, &args)),
+                (want, class),
+                "{tool} {args}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_tool_of_a_run_says_nothing() {
+        let args = json!({"path": "Cargo.toml"});
+        assert_eq!(labels_in(ToolSet::Core, "write_file", &args), []);
+        assert_eq!(recovery_class_in(ToolSet::Core, "write_file", &args), RecoveryClass::Reads);
+        assert_eq!(labels_in(ToolSet::Wide, "write_file", &args), [Label::Writes, Label::Config]);
+        assert_eq!(recovery_class_in(ToolSet::Wide, "write_file", &args), RecoveryClass::Workspace);
+        assert_eq!(recovery_class_in(ToolSet::Core, "edit_file", &args), RecoveryClass::Workspace);
+    }
+
+    #[test]
+    fn config_files_are_labelled() {
+        assert_eq!(labels("edit_file", &json!({"path": "./Cargo.toml"})), [Label::Writes, Label::Config]);
+        assert_eq!(labels("create_file", &json!({"path": "a.rs"})), [Label::Writes]);
+    }
+}

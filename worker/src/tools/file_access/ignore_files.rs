@@ -1,0 +1,106 @@
+//! Ignore files as walks of the tools respect them, read through the workspace's handle.
+//!
+//! The walking crate would open them by path and wait for them: a `.gitignore` that is a named pipe would hold
+//! a tool for ever, one that is a link would let a model ask what a file outside holds, pattern by pattern.
+//! Invariants: regular files only, no link out of the workspace, a bounded part of each.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io::{self, Read as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
+use ignore::{
+    Match,
+    gitignore::{Gitignore, GitignoreBuilder},
+};
+use nix::fcntl::OFlag;
+
+/// What is read of each: far more than any has, little enough to be compiled at once.
+const BYTES_MAX: u64 = 256 * 1024;
+
+/// By weight: what an earlier one says of a path holds.
+const NAMES: [&str; 4] = [".rgignore", ".ignore", ".gitignore", ".git/info/exclude"];
+
+/// The rules of one walk.
+pub(crate) struct IgnoreFiles {
+    root: Dir,
+    /// By path from the root, which is the empty one.
+    folders: Mutex<HashMap<Box<[u8]>, Arc<Folder>>>,
+}
+
+/// A folder's own rules and those above it.
+struct Folder {
+    rules: [Option<Gitignore>; NAMES.len()],
+    path: Box<[u8]>,
+    above: Option<Arc<Folder>>,
+}
+
+impl IgnoreFiles {
+    pub(crate) fn new(root: &Dir) -> io::Result<Self> {
+        Ok(Self { root: root.try_clone()?, folders: Mutex::default() })
+    }
+
+    /// What the rules say of `path` itself; a walk does not enter what is ignored.
+    pub(crate) fn judge(&self, path: &[u8], is_dir: bool) -> Match<()> {
+        let folder = self.folder(parent(path));
+        for weight in 0..NAMES.len() {
+            let mut at = Some(&folder);
+            while let Some(folder) = at {
+                let inside = path.strip_prefix(&*folder.path).unwrap_or(path);
+                let inside = Path::new(OsStr::from_bytes(inside.strip_prefix(b"/").unwrap_or(inside)));
+                match folder.rules[weight].as_ref().map(|rules| rules.matched(inside, is_dir)) {
+                    Some(Match::Ignore(_)) => return Match::Ignore(()),
+                    Some(Match::Whitelist(_)) => return Match::Whitelist(()),
+                    Some(Match::None) | None => at = folder.above.as_ref(),
+                }
+            }
+        }
+        Match::None
+    }
+
+    fn folder(&self, path: &[u8]) -> Arc<Folder> {
+        // Nothing is left half done under this lock.
+        let known = self.folders.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let above = (!path.is_empty()).then(|| self.folder(parent(path)));
+        let rules = NAMES.map(|name| self.read(path, name));
+        let made = match above {
+            // One without rules of its own stands for nothing: what is above it decides.
+            Some(above) if rules.iter().all(Option::is_none) => above,
+            above => Arc::new(Folder { rules, path: path.into(), above }),
+        };
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        folders.entry(path.into()).or_insert(made).clone()
+    }
+
+    fn read(&self, folder: &[u8], name: &str) -> Option<Gitignore> {
+        let path = Path::new(OsStr::from_bytes(folder)).join(name);
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
+        let file = self.root.open_with(path, &options).ok()?;
+        if !file.metadata().ok()?.is_file() {
+            return None;
+        }
+        let mut text = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        let mut builder = GitignoreBuilder::new("");
+        for line in text.split(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
+            // A line that is no pattern matches nothing.
+            let _unparsed = builder.add_line(None, &line);
+        }
+        builder.build().ok().filter(|rules| !rules.is_empty())
+    }
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(&[], |slash| &path[..slash])
+}

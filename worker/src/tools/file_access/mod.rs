@@ -1,0 +1,6 @@
+//! The one way to the files of a workspace: opened, read and written by its handle, and walked.
+
+pub(super) mod files;
+pub(super) mod ignore_files;
+pub(super) mod near;
+pub(super) mod walk;

@@ -1,0 +1,228 @@
+//! The names below a folder of the workspace, ignore files respected, in one order everywhere.
+//!
+//! The walk gives names only. Whoever opens or shows one goes through the workspace's handle again, so that a
+//! folder that is swapped for a link meanwhile leads nowhere.
+
+use std::{
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cap_std::fs::Dir;
+use docket_schema::content::WorkPath;
+use globset::{Glob, GlobMatcher};
+use ignore::{DirEntry, Match, ParallelVisitor, ParallelVisitorBuilder, WalkBuilder, WalkState};
+
+use super::{files::FileError, ignore_files::IgnoreFiles};
+
+/// Names that one walk visits at most: beyond it an answer would be cut anyway.
+pub(crate) const VISITED_MAX: usize = 200_000;
+
+/// Whether names that begin with a dot are visited. `.git` never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    Show,
+    Skip,
+}
+
+/// A name that was found.
+#[derive(Debug)]
+pub(crate) struct Visited {
+    /// Path from the workspace's root.
+    pub(crate) path: WorkPath,
+    pub(crate) is_dir: bool,
+    pub(crate) is_link: bool,
+    /// Depth below the folder that is walked, from 1.
+    pub(crate) depth: usize,
+}
+
+/// Walks below `folder`, sorted by path, a folder before what it holds.
+pub(crate) fn walk(
+    root: &Dir,
+    folder: Option<&WorkPath>,
+    depth_max: Option<usize>,
+    hidden: Hidden,
+) -> Result<impl Iterator<Item = Visited>, FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    if let Some(folder) = folder {
+        let meta = root.metadata(super::files::os(folder)).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => FileError::Missing(folder.clone()),
+            _ => FileError::Io { path: folder.clone(), source },
+        })?;
+        if !meta.is_dir() {
+            return Err(FileError::NotAFolder(folder.clone()));
+        }
+    }
+    let within = folder.cloned();
+    let below = within.clone();
+    let extra = folder.map_or(0, |folder| folder.parts().count());
+    let (base, mut builder) = builder(root);
+    let wanted = wanted(root, &base, hidden)?;
+    builder
+        .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
+        .sort_by_file_name(std::cmp::Ord::cmp);
+    let strip = base.clone();
+    // Ignore rules of the folders above apply, so the walk begins at the root and enters only what
+    // leads to the folder that was asked for.
+    builder.filter_entry(move |entry| {
+        if !wanted(entry) {
+            return false;
+        }
+        let Some(folder) = &within else { return true };
+        let Ok(path) = entry.path().strip_prefix(&strip) else { return true };
+        let (path, folder) = (path.as_os_str().as_bytes(), folder.as_bytes());
+        path.is_empty() || is_within(path, folder) || is_within(folder, path)
+    });
+    Ok(builder.build().take(VISITED_MAX).filter_map(move |entry| {
+        let entry = entry.ok()?;
+        let path = path_of(&base, &entry)?;
+        if let Some(folder) = &below
+            && (path == *folder || !is_within(path.as_bytes(), folder.as_bytes()))
+        {
+            return None;
+        }
+        let kind = entry.file_type()?;
+        Some(Visited {
+            path,
+            is_dir: kind.is_dir(),
+            is_link: kind.is_symlink(),
+            depth: entry.depth() - extra,
+        })
+    }))
+}
+
+/// A walk of the root by name alone; what is above the workspace or a user's own does not matter.
+fn builder(root: &Dir) -> (PathBuf, WalkBuilder) {
+    // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
+    let base = PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
+    let mut builder = WalkBuilder::new(&base);
+    builder.standard_filters(false).follow_links(false);
+    (base, builder)
+}
+
+/// Whether a walk visits an entry, by the rules that ripgrep has.
+fn wanted(
+    root: &Dir,
+    base: &Path,
+    hidden: Hidden,
+) -> Result<impl Fn(&DirEntry) -> bool + Send + Sync + Clone + 'static, FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let files = IgnoreFiles::new(root).map_err(FileError::Root)?;
+    let (files, base) = (Arc::new(files), base.to_owned());
+    Ok(move |entry: &DirEntry| {
+        let Ok(path) = entry.path().strip_prefix(&base) else { return true };
+        if path.as_os_str().is_empty() {
+            return true;
+        }
+        let name = entry.file_name().as_bytes();
+        if name == b".git" {
+            return false;
+        }
+        let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+        match files.judge(path.as_os_str().as_bytes(), is_dir) {
+            Match::Ignore(()) => false,
+            Match::Whitelist(()) => true,
+            Match::None => hidden == Hidden::Show || !name.starts_with(b"."),
+        }
+    })
+}
+
+fn path_of(base: &Path, entry: &DirEntry) -> Option<WorkPath> {
+    use std::os::unix::ffi::OsStrExt as _;
+    WorkPath::new(entry.path().strip_prefix(base).ok()?.as_os_str().as_bytes().to_vec())
+}
+
+/// Visits every file that is neither hidden nor a link, on several threads and in no order. Each thread makes a
+/// visitor of its own; one that answers [`WalkState::Quit`] ends the walk.
+pub(crate) fn walk_files<V>(root: &Dir, visitor: impl Fn() -> V + Sync)
+where
+    V: FnMut(WorkPath) -> WalkState + Send,
+{
+    let (base, mut builder) = builder(root);
+    // A handle that cannot be had twice can open nothing either.
+    let Ok(wanted) = wanted(root, &base, Hidden::Skip) else { return };
+    // Two threads are enough to keep a small tree's names coming; beyond eight nothing is gained.
+    let threads =
+        std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, THREADS_MAX);
+    builder.threads(threads).filter_entry(wanted);
+    builder.build_parallel().visit(&mut Threads { base: &base, visitor: &visitor });
+}
+
+/// Threads of one walk at most.
+const THREADS_MAX: usize = 8;
+
+/// What hands each thread its visitor.
+struct Threads<'a, F> {
+    base: &'a Path,
+    visitor: &'a F,
+}
+
+impl<'a, V, F> ParallelVisitorBuilder<'a> for Threads<'a, F>
+where
+    V: FnMut(WorkPath) -> WalkState + Send + 'a,
+    F: Fn() -> V + Sync,
+{
+    fn build(&mut self) -> Box<dyn ParallelVisitor + 'a> {
+        Box::new(Thread { base: self.base, visitor: (self.visitor)() })
+    }
+}
+
+struct Thread<'a, V> {
+    base: &'a Path,
+    visitor: V,
+}
+
+impl<V: FnMut(WorkPath) -> WalkState + Send> ParallelVisitor for Thread<'_, V> {
+    fn visit(&mut self, entry: Result<DirEntry, ignore::Error>) -> WalkState {
+        let Ok(entry) = entry else { return WalkState::Continue };
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            return WalkState::Continue;
+        }
+        match path_of(self.base, &entry) {
+            Some(path) => (self.visitor)(path),
+            None => WalkState::Continue,
+        }
+    }
+}
+
+fn is_within(inner: &[u8], outer: &[u8]) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+}
+
+/// A glob: one without a slash is held against names, one with a slash against paths.
+#[derive(Debug)]
+pub(crate) struct PathGlob {
+    matcher: GlobMatcher,
+    by_name: bool,
+    /// What names a folder means all below it.
+    below: Option<GlobMatcher>,
+}
+
+impl PathGlob {
+    pub(crate) fn new(field: &str, text: &str) -> Result<Self, String> {
+        let text = crate::calls::within(text);
+        let text = text.strip_prefix("./").unwrap_or(text);
+        let compiled = |text: &str| {
+            let glob: Result<Glob, _> = globset::GlobBuilder::new(text).literal_separator(true).build();
+            glob.map(|glob| glob.compile_matcher())
+                .map_err(|error| format!("`{field}` is not a glob: {error}"))
+        };
+        let folder = text.trim_end_matches('/');
+        let is_plain = text.ends_with('/') || !text.contains(['*', '?', '[', '{']);
+        let below = if is_plain { Some(compiled(&format!("{folder}/**"))?) } else { None };
+        Ok(Self { matcher: compiled(folder)?, by_name: !folder.contains('/'), below })
+    }
+
+    pub(crate) fn is_match(&self, path: &WorkPath) -> bool {
+        let path = super::files::os(path);
+        if self.below.as_ref().is_some_and(|below| below.is_match(path)) {
+            return true;
+        }
+        if self.by_name {
+            path.file_name().is_some_and(|name| self.matcher.is_match(name))
+        } else {
+            self.matcher.is_match(path)
+        }
+    }
+}

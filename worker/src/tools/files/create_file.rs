@@ -1,0 +1,171 @@
+//! `create_file`: a new file and the folders above it.
+
+use docket_schema::{ids::BlobHash, tool::LineCounts};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::envelope::{Proposal, check_content};
+use crate::calls::work_path;
+use crate::{
+    project::config_files::is_config,
+    tools::{
+        context::tool_context::{ToolContext, ToolOutcome},
+        file_access::files::{FileError, load},
+    },
+};
+
+pub(crate) const NAME: &str = "create_file";
+pub(crate) const DESCRIPTION: &str = "Makes a new file with the given content, and the folders above it. Fails where \
+    the file exists: edit_file changes files.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Path of the new file, relative to the workspace.
+    path: String,
+    /// The whole content.
+    content: String,
+}
+
+pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    let fail = |text: String| ToolOutcome::error(NAME, text);
+    let path = match work_path(&args.path) {
+        Ok(path) => path,
+        Err(error) => return fail(error.to_string()),
+    };
+    if args.path.ends_with('/') {
+        return fail(format!("`{}` names a folder: folders are made with the files in them", args.path));
+    }
+    if let Err(text) = check_content("content", &args.path, &args.content, "Nothing was made") {
+        return fail(text);
+    }
+    let proposal = Proposal::new_file(context, path);
+    let remark = match proposal.dry_run(None, args.content.as_bytes()).await {
+        Ok(remark) => remark,
+        Err(text) => return fail(text),
+    };
+    let done = proposal.commit(args.content.as_bytes());
+    let path = proposal.path;
+    match done {
+        Ok(()) => {
+            let lines = args.content.lines().count();
+            let mut out = ToolOutcome::ok(
+                format!("created {path} ({lines} lines, {} bytes)\n{remark}", args.content.len()).trim_end(),
+            );
+            out.facts.lines =
+                Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
+            out.facts.changed.push(path.clone());
+            out.seen(path, BlobHash::of(args.content.as_bytes()))
+        }
+        Err(FileError::Exists(path))
+            if load(context.root, &path).is_ok_and(|file| file.bytes.trim_ascii().is_empty()) =>
+        {
+            fail(format!(
+                "`{path}` exists already and is empty: read it, then fill it with edit_file, with an empty search"
+            ))
+        }
+        Err(FileError::Exists(path)) if is_config(&path) => fail(format!(
+            "`{path}` exists already and configures the project, so it is never replaced whole: read it, then \
+             change the lines in question with edit_file"
+        )),
+        Err(FileError::Exists(path)) => {
+            fail(format!("`{path}` exists already: read it, then change it with edit_file"))
+        }
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::testing::Workspace;
+
+    #[test]
+    fn what_was_struck_out_is_not_written_back() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"path": "a.env", "content": "KEY=[REDACTED: AWS key]\n"}));
+        assert!(out.is_error && out.text().contains("stands for a secret"), "{}", out.text());
+        assert!(out.facts.changed.is_empty());
+    }
+
+    #[test]
+    fn a_file_is_made_once() {
+        let mut w = Workspace::new(&[]);
+        let args = json!({"path": "src/deep/a.rs", "content": "fn a() {}\n"});
+        let out = w.call(NAME, args.clone());
+        assert_eq!(out.text(), "created src/deep/a.rs (1 lines, 10 bytes)");
+        assert_eq!((w.read("src/deep/a.rs").as_str(), out.facts.changed.len()), ("fn a() {}\n", 1));
+        let again = w.call(NAME, args);
+        assert!(again.is_error && again.text().contains("edit_file"), "{}", again.text());
+        // What a call made may be edited without being read again.
+        let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
+        assert!(!w.call("edit_file", edit).is_error);
+    }
+
+    #[test]
+    fn no_frame_is_written_into_a_new_file() {
+        let mut w = Workspace::new(&[]);
+        for content in
+            ["```python\nx = 1\n```\n", "     1| x = 1\n     2| y = 2\n", "# ... existing code ...\n"]
+        {
+            let out = w.call(NAME, json!({"path": "a.py", "content": content}));
+            assert!(out.is_error && out.text().contains("Nothing was made"), "{}", out.text());
+        }
+        assert!(w.names().is_empty());
+    }
+
+    #[test]
+    fn an_empty_file_is_filled_by_an_edit() {
+        let mut w = Workspace::new(&[("a.py", ""), ("b.py", "\n")]);
+        for path in ["a.py", "b.py"] {
+            let out = w.call(NAME, json!({"path": path, "content": "x = 1\n"}));
+            assert!(out.is_error && out.text().contains("with an empty search"), "{}", out.text());
+            w.call("read_file", json!({"path": path}));
+        }
+        let out =
+            w.call("edit_file", json!({"path": "a.py", "edits": [{"search": "", "replace": "x = 1\n"}]}));
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call("edit_file", json!({"path": "b.py", "patch": "@@ -0,0 +1 @@\n+x = 1\n"}));
+        assert!(!out.is_error, "{}", out.text());
+        assert_eq!((w.read("a.py").as_str(), w.read("b.py").as_str()), ("x = 1\n", "x = 1\n"));
+    }
+
+    #[test]
+    fn a_new_file_that_does_not_parse_is_told_or_refused() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"path": "a.json", "content": "{\n  \"a\": [1, 2\n}\n"}));
+        assert!(
+            !out.is_error && out.text().contains("\nsyntax: the file has 1 error (JSON), at line "),
+            "{}",
+            out.text()
+        );
+        w.settings.refuse_syntax_errors = true;
+        let out = w.call(NAME, json!({"path": "b.rs", "content": "fn a( {}\n"}));
+        assert!(
+            out.is_error && out.text().contains("Nothing was made: syntax: the file would have"),
+            "{}",
+            out.text()
+        );
+        assert_eq!(w.names(), ["a.json"]);
+    }
+
+    #[test]
+    fn what_stands_there_is_never_replaced() {
+        let mut w = Workspace::new(&[("package.json", "{}\n"), ("file", "x")]);
+        w.link("dangling", "nowhere");
+        for (path, want) in [
+            ("package.json", "configures the project"),
+            ("dangling", "exists already"),
+            ("file/below", "symbolic link, or lies below one"),
+            (".git/hooks/pre-commit", "protected"),
+            ("../out", "not a path in the workspace"),
+            ("folder/", "names a folder"),
+        ] {
+            let out = w.call(NAME, json!({"path": path, "content": "y"}));
+            assert!(out.is_error && out.text().contains(want), "{path}: {}", out.text());
+        }
+        assert_eq!(w.names().len(), 2 + usize::from(w.path("dangling").symlink_metadata().is_ok()));
+    }
+}

@@ -1,0 +1,286 @@
+//! `move_file`: another name for a file or a folder.
+
+use std::{ffi::OsStr, path::Path};
+
+use docket_schema::{
+    content::WorkPath,
+    message::{CallId, ToolUse},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::names;
+use crate::calls::work_path;
+use crate::tools::{
+    checks::gate,
+    context::tool_context::{ToolContext, ToolOutcome},
+    file_access::{
+        files::{load, os},
+        near,
+    },
+};
+
+pub(crate) const NAME: &str = "move_file";
+pub(crate) const DESCRIPTION: &str = "Moves or renames a file or a folder, and makes the folders above its new \
+    place. Fails where something stands there.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Its path, relative to the workspace.
+    from: String,
+    /// Its new path, with its new name.
+    to: String,
+}
+
+pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    moved(context, &args).await.unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+}
+
+async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    let (from, to) = ends(context, &args.from, &args.to)?;
+    let meta = names::look(context.root, &from).map_err(|error| near::told(context.root, &error))?;
+    if meta.is_dir() {
+        if to.as_bytes().strip_prefix(from.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')) {
+            return Err(format!("`{to}` lies in `{from}`: a folder cannot be moved into itself"));
+        }
+        return folder(context, args, (&from, &to));
+    }
+    names::stays(&from, "moved away")?;
+    // What cannot be read whole is no source.
+    let loaded = if meta.is_file() { load(context.root, &from).ok() } else { None };
+    let remark = match &loaded {
+        Some(loaded) => renamed(context, &from, &to, &loaded.bytes).await?,
+        None => String::new(),
+    };
+    // Bound to what was read: a file that is another by now is looked at first.
+    let hash = match (context.read_set.get(&from), meta.is_file()) {
+        (Some(read), true) => {
+            let now = load(context.root, &from).map_err(|error| error.to_string())?.hash;
+            if now != *read {
+                return Err(format!(
+                    "`{from}` changed on disk since it was read: read it again, then move it"
+                ));
+            }
+            Some(now)
+        }
+        (Some(_) | None, _) => None,
+    };
+    if let Err(error) = names::rename(context.root, &from, &to) {
+        // The folders above its new place may be there by now.
+        return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+    }
+    let mut out = ToolOutcome::ok(format!("moved {from} to {to}\n{remark}").trim_end());
+    out.facts.changed.extend([from, to.clone()]);
+    Ok(match hash {
+        Some(hash) => out.seen(to, hash),
+        None => out,
+    })
+}
+
+/// Moves a folder, and what was read in it stays read.
+fn folder(
+    context: ToolContext<'_>,
+    args: &Args,
+    (from, to): (&WorkPath, &WorkPath),
+) -> Result<ToolOutcome, String> {
+    let below = names::below(context.root, from)?;
+    let call = |args| ToolUse { call: CallId::own(0), name: NAME.to_owned(), args, malformed: None };
+    let whole = call(json!({ "from": args.from, "to": args.to }));
+    let moved = |path: &WorkPath| {
+        let rest = path.as_bytes().strip_prefix(from.as_bytes()).unwrap_or_default();
+        WorkPath::new([to.as_bytes(), rest].concat())
+    };
+    let one = |path: &WorkPath| {
+        let to = moved(path).map_or_else(|| args.to.clone(), |to| to.to_string());
+        json!({ "from": path.to_string(), "to": to })
+    };
+    let read = names::go_along(context, &below, &whole, one, ("moved away", "move"))?;
+    if let Err(error) = names::rename(context.root, from, to) {
+        return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
+    }
+    let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {} names in it", below.names));
+    out.facts.may_have_changed_tree = true;
+    let read = read.iter().filter_map(|(path, hash)| Some((moved(path)?, *hash)));
+    Ok(read.fold(out, |out, (path, hash)| out.seen(path, hash)))
+}
+
+/// The dry run of a file that gets another name: what the new one's language says of it (E9). Under one language it is
+/// no worse than it was.
+///
+/// # Errors
+/// The refusal, for the model.
+pub(super) async fn renamed(
+    context: ToolContext<'_>,
+    from: &WorkPath,
+    to: &WorkPath,
+    bytes: &[u8],
+) -> Result<String, String> {
+    let ending = |path: &WorkPath| Path::new(&path.to_string()).extension().map(OsStr::to_owned);
+    let before = (ending(from) == ending(to)).then_some(bytes);
+    gate::syntax(context, to, before, bytes).await
+}
+
+/// Both paths, and nothing at the second.
+pub(super) fn ends(context: ToolContext<'_>, from: &str, to: &str) -> Result<(WorkPath, WorkPath), String> {
+    let path = |field: &str, text: &str| work_path(text).map_err(|error| format!("`{field}`: {error}"));
+    let (from, into) = (path("from", from)?, path("to", to)?);
+    if to.ends_with('/') {
+        return Err(format!("`to`: `{to}` names a folder: give the new path with the name in it"));
+    }
+    if context.root.symlink_metadata(os(&into)).is_ok() {
+        return Err(format!("`{into}` exists already: nothing is replaced; delete_file removes it"));
+    }
+    Ok((from, into))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Sight;
+    use crate::tools::testing::Workspace;
+
+    #[test]
+    fn a_file_and_a_folder_get_another_name_and_what_was_read_stays_read() {
+        let mut w = Workspace::new(&[("a.txt", "one\n"), ("d/x/y", "2\n")]);
+        w.chmod("a.txt", 0o755);
+        w.call("read_file", json!({"path": "a.txt"}));
+        let out = w.call(NAME, json!({"from": "a.txt", "to": "new/b.txt"}));
+        assert_eq!((out.text().as_ref(), out.facts.changed.len()), ("moved a.txt to new/b.txt", 2));
+        assert_eq!((w.read("new/b.txt").as_str(), w.mode("new/b.txt")), ("one\n", 0o755));
+        let edit = json!({"path": "new/b.txt", "edits": [{"search": "one", "replace": "two"}]});
+        assert!(!w.call("edit_file", edit).is_error);
+        let out = w.call(NAME, json!({"from": "d", "to": "e/f"}));
+        assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
+        assert_eq!(w.names(), ["e/f/x/y", "new/b.txt"]);
+    }
+
+    #[test]
+    fn a_link_is_moved_itself_and_nothing_is_moved_out_or_over_anything() {
+        let mut w = Workspace::new(&[
+            ("a", "1"),
+            ("b", "2"),
+            ("d/e", "3"),
+            (".git/config", "4"),
+            ("repo/.git/HEAD", "5"),
+            ("cfg/docket.toml", "6"),
+        ]);
+        w.link("out", "/etc");
+        assert!(!w.call(NAME, json!({"from": "out", "to": "still"})).is_error);
+        assert_eq!(std::fs::read_link(w.path("still")).expect("a link"), std::path::Path::new("/etc"));
+        for (from, to, want) in [
+            ("a", "b", "exists already"),
+            ("a", "d", "exists already"),
+            ("a", "d/", "names a folder"),
+            ("d", "d/e/f", "into itself"),
+            ("absent", "x", "does not exist"),
+            ("a", "../x", "not a path"),
+            ("a", "/tmp/x", "not a path"),
+            ("../x", "a2", "not a path"),
+            ("a", "still/x", "link"),
+            ("still/hostname", "x", "link"),
+            ("a", ".git/hooks/x", "protected"),
+            (".git/config", "x", "protected"),
+            (".git", "x", "protected"),
+            ("repo", "elsewhere", "protected"),
+            ("cfg", "elsewhere", "protected"),
+            ("a", "docket.toml", "protected"),
+            ("a", "b/c", "link, or lies below one"),
+        ] {
+            let out = w.call(NAME, json!({"from": from, "to": to}));
+            assert!(out.is_error && out.text().contains(want), "{from} {to}: {}", out.text());
+        }
+        assert_eq!(
+            (w.read("a").as_str(), w.read("b").as_str(), w.read(".git/config").as_str()),
+            ("1", "2", "4")
+        );
+    }
+
+    #[test]
+    fn what_an_edit_may_not_do_another_name_does_not_either() {
+        let mut w = Workspace::new(&[
+            ("a.txt", "def f(:\n"),
+            ("bad.py", "def g(:\n"),
+            ("good.txt", "x = 1\n"),
+            ("pyproject.toml", "[project]\nname = \"a\"\n"),
+        ]);
+        w.settings.refuse_syntax_errors = true;
+        for tool in [NAME, "copy_file"] {
+            let out = w.call(tool, json!({"from": "a.txt", "to": "a.py"}));
+            assert!(out.is_error && out.text().contains("syntax"), "{tool}: {}", out.text());
+        }
+        for (tool, to) in [("copy_file", "one.py"), (NAME, "two.py")] {
+            let out = w.call(tool, json!({"from": "bad.py", "to": to}));
+            assert!(!out.is_error, "it is no worse than it was: {}", out.text());
+        }
+        assert!(!w.call(NAME, json!({"from": "good.txt", "to": "good.py"})).is_error);
+        let kept = [
+            (NAME, json!({"from": "pyproject.toml", "to": "old.toml"})),
+            ("delete_file", json!({"path": "pyproject.toml"})),
+        ];
+        for (tool, args) in kept {
+            let out = w.call(tool, args);
+            assert!(out.is_error && out.text().contains("configures the project"), "{}", out.text());
+        }
+        assert_eq!(w.names(), ["a.txt", "good.py", "one.py", "pyproject.toml", "two.py"]);
+        w.settings.refuse_syntax_errors = false;
+        let out = w.call("copy_file", json!({"from": "a.txt", "to": "a.py"}));
+        assert!(!out.is_error && out.text().contains("syntax:"), "told: {}", out.text());
+    }
+
+    #[test]
+    fn what_holds_for_a_file_holds_for_each_that_goes_with_its_folder() {
+        let mut w = Workspace::new(&[
+            ("lib/package.json", "{}"),
+            ("lib/a", "1\n"),
+            ("src/deep/read", "1\n"),
+            ("src/main.tf", "2\n"),
+        ]);
+        for (tool, args) in [
+            (NAME, json!({"from": "lib", "to": "old"})),
+            ("delete_file", json!({"path": "lib", "recursive": true})),
+        ] {
+            let out = w.call(tool, args);
+            assert!(out.is_error && out.text().contains("`lib/package.json` configures"), "{}", out.text());
+        }
+        w.call("read_file", json!({"path": "src/deep/read"}));
+        let policy = "[[rules]]\nid = \"tf\"\nverdict = \"ask\"\npaths = [\"*.tf\"]\n";
+        w.settings.sight = Sight::of(&[crate::policy::parse(policy).expect("a policy")]);
+        let calls = [
+            (NAME, json!({"from": "src", "to": "new"}), "move its files one by one"),
+            ("delete_file", json!({"path": "src", "recursive": true}), "delete its files one by one"),
+        ];
+        for (tool, args, want) in &calls {
+            let out = w.call(tool, args.clone());
+            let told = out.text().into_owned();
+            assert!(out.is_error && told.contains("`src/main.tf`") && told.contains("`tf`"), "{told}");
+            assert!(told.contains(want), "{told}");
+        }
+        w.settings.sight = Sight::default();
+        w.write("src/deep/read", "another's\n");
+        for (tool, args, _) in &calls {
+            let out = w.call(tool, args.clone());
+            assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
+        }
+        assert_eq!(w.names(), ["lib/a", "lib/package.json", "src/deep/read", "src/main.tf"]);
+        w.settings.sight = Sight::older();
+        let out = w.call(NAME, json!({"from": "lib", "to": "old"}));
+        assert!(!out.is_error && out.facts.read.is_empty(), "as in older logs: {}", out.text());
+        w.settings.sight = Sight::default();
+        w.call("read_file", json!({"path": "src/deep/read"}));
+        assert!(!w.call(NAME, json!({"from": "src", "to": "new"})).is_error);
+        let edit = json!({"path": "new/deep/read", "edits": [{"search": "another's", "replace": "mine"}]});
+        assert!(!w.call("edit_file", edit).is_error, "what was read stays read");
+    }
+
+    #[test]
+    fn a_file_that_changed_since_it_was_read_stays_where_it_is() {
+        let mut w = Workspace::new(&[("a", "1\n")]);
+        w.call("read_file", json!({"path": "a"}));
+        w.write("a", "another's\n");
+        let out = w.call(NAME, json!({"from": "a", "to": "b"}));
+        assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
+        assert_eq!(w.names(), ["a"]);
+    }
+}

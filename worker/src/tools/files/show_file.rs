@@ -1,0 +1,185 @@
+//! `show_file`: a file as it is, for a role that changes it. The runtime calls it; no model is told of it.
+//!
+//! Of a file that is larger than the role may be given, the parts are shown that speak of what is to be changed: whole
+//! lines, as they stand, with a mark where some are left out. A patch of quoted lines needs no others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_schema::ids::BlobHash;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::calls::work_path;
+use crate::tools::{
+    context::tool_context::{ToolContext, ToolOutcome},
+    file_access::{
+        files::{FileError, load},
+        near,
+    },
+    text::encoding::{Held, held},
+};
+
+/// The name.
+pub const NAME: &str = "show_file";
+pub(crate) const DESCRIPTION: &str = "Shows a file as it is.";
+/// What is answered where there is no such file, which is no error: it is to be made.
+pub const NOT_THERE: &str = "(there is no such file yet)";
+
+/// Most of a file that is shown, in bytes: what a request can hold.
+const BYTES_MAX: usize = 400 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Path of the file, relative to the workspace.
+    path: String,
+    /// Most bytes to show.
+    bytes_max: Option<usize>,
+    /// What is to be changed: of a larger file the parts are shown that hold these words.
+    about: Option<String>,
+}
+
+pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+    show(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+}
+
+fn show(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    let path = work_path(&args.path).map_err(|error| error.to_string())?;
+    let loaded = match load(context.root, &path) {
+        Ok(loaded) => loaded,
+        Err(FileError::Missing(_)) => return Ok(ToolOutcome::ok(NOT_THERE)),
+        Err(error) => return Err(near::told(context.root, &error)),
+    };
+    let text = match held(&loaded.bytes) {
+        Held::Text(text, _) => text.into_owned(),
+        Held::Data(kind) => {
+            return Err(format!("`{path}` is {kind}: it is no text that a patch could change"));
+        }
+    };
+    let most = args.bytes_max.unwrap_or(BYTES_MAX).min(BYTES_MAX);
+    if text.len() > most {
+        let parts = args.about.as_ref().and_then(|about| excerpt(&text, about, most));
+        if let Some(parts) = parts {
+            return Ok(ToolOutcome::ok(parts).seen(path, BlobHash::of(&loaded.bytes)));
+        }
+        return Err(format!(
+            "`{path}` has {} bytes, more than the {most} that can be shown whole",
+            text.len()
+        ));
+    }
+    Ok(ToolOutcome::ok(text).seen(path, BlobHash::of(&loaded.bytes)))
+}
+
+/// Lines around a place, and those of a file's beginning, where its imports stand.
+const AROUND_LINES: usize = 12;
+const HEAD_LINES: usize = 20;
+/// Bytes that the marks between parts may take, of what is to be shown.
+const MARK_BYTES: usize = 64;
+
+/// The lines of `text` that speak of `about`, with those around them, as many as `most` bytes hold; none where not even
+/// the first of them fits.
+fn excerpt(text: &str, about: &str, most: usize) -> Option<String> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let wanted: BTreeSet<&str> = words(about).collect();
+    // A word that stands everywhere tells no place from another.
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in lines.iter().flat_map(|line| words(line)).filter(|word| wanted.contains(word)) {
+        *times.entry(word).or_default() += 1;
+    }
+    let worth =
+        |line: &str| -> usize { words(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum() };
+    let mut places: Vec<(usize, usize)> = lines.iter().map(|line| worth(line)).enumerate().collect();
+    places.sort_by_key(|(at, worth)| (std::cmp::Reverse(*worth), *at));
+    let around = places.iter().filter(|(_, worth)| *worth > 0);
+    let mut around =
+        around.map(|(at, _)| at.saturating_sub(AROUND_LINES)..(at + AROUND_LINES + 1).min(lines.len()));
+    // The best place comes first: the beginning has what room it leaves.
+    let parts =
+        around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
+    let mut shown = BTreeSet::new();
+    let mut left = most;
+    for part in parts {
+        let new: Vec<usize> = part.filter(|at| !shown.contains(at)).collect();
+        let bytes = new.iter().map(|at| lines[*at].len()).sum::<usize>() + MARK_BYTES;
+        if !new.is_empty() && bytes <= left {
+            left -= bytes;
+            shown.extend(new);
+        }
+    }
+    (!shown.is_empty()).then(|| marked(&lines, &shown))
+}
+
+/// The shown lines, with a mark in place of each part that is left out.
+fn marked(lines: &[&str], shown: &BTreeSet<usize>) -> String {
+    let mut out = String::new();
+    let mut next = 0;
+    for at in shown.iter().copied().chain(std::iter::once(lines.len())) {
+        match at - next {
+            0 => {}
+            1 => out.push_str("[… 1 line is not shown …]\n"),
+            many => out.push_str(&format!("[… {many} lines are not shown …]\n")),
+        }
+        out.push_str(lines.get(at).copied().unwrap_or_default());
+        next = at + 1;
+    }
+    out
+}
+
+/// Names in a text: what a place is told by.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= WORD_BYTES_MIN)
+}
+
+/// Shorter words stand everywhere.
+const WORD_BYTES_MIN: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::testing::Workspace;
+
+    #[test]
+    fn a_file_is_shown_as_it_is_and_counts_as_read() {
+        let mut w = Workspace::new(&[("a.py", "x = 1\n"), ("b.bin", "\0\u{1}\u{2}")]);
+        assert_eq!(w.call(NAME, json!({"path": "a.py"})).text(), "x = 1\n");
+        let edit = json!({"path": "a.py", "edits": [{"search": "x = 1", "replace": "x = 2"}]});
+        assert!(!w.call("edit_file", edit).is_error);
+        let none = w.call(NAME, json!({"path": "none.py"}));
+        assert_eq!((none.text().as_ref(), none.is_error), (NOT_THERE, false));
+        for (args, why) in [
+            (json!({"path": "a.py", "bytes_max": 3}), "more than the 3"),
+            (json!({"path": "b.bin"}), "no text"),
+            (json!({"path": "../a"}), ""),
+        ] {
+            let out = w.call(NAME, args);
+            assert!(out.is_error && out.text().contains(why), "{}", out.text());
+        }
+    }
+    #[test]
+    fn of_a_large_file_the_parts_are_shown_that_are_spoken_of() {
+        let line = |nth: usize| format!("def filler_{nth}(): return {nth}\n");
+        let text: String = (0..400)
+            .map(|nth| if nth == 300 { "def total(rows): return 0\n".to_owned() } else { line(nth) })
+            .collect();
+        let mut w = Workspace::new(&[("big.py", &text)]);
+        let args =
+            |most: usize| json!({"path": "big.py", "bytes_max": most, "about": "mend total of the rows"});
+        let out = w.call(NAME, args(3000));
+        let shown = out.text().into_owned();
+        assert!(!out.is_error && shown.len() <= 3000, "{} bytes", shown.len());
+        for holds in
+            ["def total(rows)", "filler_299", "filler_0()", "[… 268 lines are not shown …]", "[… 87 lines"]
+        {
+            assert!(shown.contains(holds), "{holds}: {shown}");
+        }
+        assert!(!shown.contains("filler_100()") && !shown.contains("filler_399()"));
+        // What is shown in part can be changed.
+        let patch = json!({"path": "big.py", "patch": "*** Begin Patch\n*** Update File: big.py\n@@\n-def total(rows): return 0\n+def total(rows): return sum(rows)\n*** End Patch"});
+        let out = w.call("edit_file", patch);
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call(NAME, args(40));
+        assert!(out.is_error && out.text().contains("more than the 40"), "{}", out.text());
+    }
+}

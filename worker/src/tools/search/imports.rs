@@ -1,0 +1,276 @@
+//! Which files of a project use which others: read from their import lines, by the usual rules of each language. Pure,
+//! and no more than a picture for who plans: what it cannot resolve to a file of the project it leaves out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// File → the files that it uses.
+pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// Endings of files whose imports are read.
+pub(crate) fn is_source(path: &str) -> bool {
+    language(path).is_some()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Python,
+    Script,
+    Rust,
+    Go,
+    C,
+}
+
+fn language(path: &str) -> Option<Language> {
+    Some(match path.rsplit_once('.')?.1 {
+        "py" | "pyi" => Language::Python,
+        "js" | "mjs" | "cjs" | "jsx" | "ts" | "mts" | "cts" | "tsx" => Language::Script,
+        "rs" => Language::Rust,
+        "go" => Language::Go,
+        "c" | "h" | "cc" | "cpp" | "cxx" | "hpp" | "hh" => Language::C,
+        _ => return None,
+    })
+}
+
+/// Who uses whom. `files` are all paths there are, `sources` the texts of those that are read.
+pub(crate) fn uses(files: &BTreeSet<String>, sources: &BTreeMap<String, String>) -> Uses {
+    let mut all = Uses::new();
+    for (path, text) in sources {
+        let project = Project { files, folder: folder(path), path };
+        let found: BTreeSet<String> = match language(path) {
+            Some(Language::Python) => text.lines().flat_map(|line| project.python(line)).collect(),
+            Some(Language::Script) => text.lines().flat_map(|line| project.script(line)).collect(),
+            Some(Language::Rust) => text.lines().filter_map(|line| project.rust(line)).collect(),
+            Some(Language::Go) => text.lines().filter_map(|line| project.go(line)).collect(),
+            Some(Language::C) => text.lines().filter_map(|line| project.c(line)).collect(),
+            None => continue,
+        };
+        let found: BTreeSet<String> = found.into_iter().filter(|used| used != path).collect();
+        if !found.is_empty() {
+            all.insert(path.clone(), found);
+        }
+    }
+    all
+}
+
+fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn joined(folder: &str, rest: &str) -> String {
+    if folder.is_empty() { rest.to_owned() } else { format!("{folder}/{rest}") }
+}
+
+struct Project<'a> {
+    files: &'a BTreeSet<String>,
+    folder: &'a str,
+    path: &'a str,
+}
+
+impl Project<'_> {
+    fn first(&self, candidates: impl IntoIterator<Item = String>) -> Option<String> {
+        candidates.into_iter().find(|path| self.files.contains(path))
+    }
+
+    fn python(&self, line: &str) -> Vec<String> {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if let Some(names) = line.strip_prefix("import ") {
+            let modules = names.split(',').filter_map(|name| name.split_whitespace().next());
+            return modules.filter_map(|module| self.python_module(module)).collect();
+        }
+        let Some((module, names)) = line.strip_prefix("from ").and_then(|rest| rest.split_once(" import "))
+        else {
+            return Vec::new();
+        };
+        let names = names.trim_matches(['(', ')', ' ']).split(',');
+        let names = names.filter_map(|name| name.split_whitespace().next());
+        // `from a import b`: b is a module of the package, or something in it.
+        let dot = if module.ends_with('.') { "" } else { "." };
+        let mut found: Vec<String> =
+            names.filter_map(|name| self.python_module(&format!("{module}{dot}{name}"))).collect();
+        if found.is_empty() {
+            found.extend(self.python_module(module));
+        }
+        found
+    }
+
+    fn python_module(&self, module: &str) -> Option<String> {
+        let dots = module.len() - module.trim_start_matches('.').len();
+        let rest = module[dots..].replace('.', "/");
+        let at = |root: &str| {
+            let base = joined(root, &rest);
+            [format!("{base}.py"), format!("{base}/__init__.py"), format!("{base}.pyi")]
+        };
+        if dots > 0 {
+            let mut root = self.folder;
+            for _ in 1..dots {
+                root = folder(root);
+            }
+            return if rest.is_empty() {
+                self.first([joined(root, "__init__.py")])
+            } else {
+                self.first(at(root))
+            };
+        }
+        self.first(["", "src", self.folder].iter().flat_map(|root| at(root)))
+    }
+
+    fn script(&self, line: &str) -> Vec<String> {
+        let marks = ["from ", "import ", "import(", "require("];
+        if !marks.iter().any(|mark| line.contains(mark)) {
+            return Vec::new();
+        }
+        let quoted = line.split(['\'', '"', '`']).skip(1).step_by(2);
+        quoted.filter(|text| text.starts_with('.')).filter_map(|text| self.script_module(text)).collect()
+    }
+
+    fn script_module(&self, text: &str) -> Option<String> {
+        let base = resolved(self.folder, text)?;
+        let bare = base.strip_suffix(".js").unwrap_or(&base);
+        let endings = ["ts", "tsx", "mts", "js", "jsx", "mjs", "cjs"];
+        let own = endings.iter().map(|end| format!("{bare}.{end}"));
+        let index = endings.iter().map(|end| joined(&base, &format!("index.{end}")));
+        self.first(std::iter::once(base.clone()).chain(own).chain(index))
+    }
+
+    fn rust(&self, line: &str) -> Option<String> {
+        let line = line.trim();
+        let line = line.strip_prefix("pub").map_or(line, |rest| {
+            let rest = rest.trim_start();
+            if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest }
+        });
+        let line = line.trim_start();
+        if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+            let stem = self.path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"))?;
+            let below = if ["lib", "main", "mod"].contains(&stem) {
+                self.folder.to_owned()
+            } else {
+                joined(self.folder, stem)
+            };
+            return self
+                .first([joined(&below, &format!("{name}.rs")), joined(&below, &format!("{name}/mod.rs"))]);
+        }
+        let path = line.strip_prefix("use crate::")?;
+        let words: Vec<&str> = path.split("::").map(|word| word.trim_matches(['{', ';', ' ', ','])).collect();
+        let root = self.crate_root()?;
+        // The longest part of it that is a module.
+        (1..=words.len().min(4)).rev().find_map(|many| {
+            let base = joined(root, &words[..many].join("/"));
+            self.first([format!("{base}.rs"), format!("{base}/mod.rs")])
+        })
+    }
+
+    /// The nearest folder above that is called `src`.
+    fn crate_root(&self) -> Option<&str> {
+        let mut at = self.folder;
+        loop {
+            if at == "src" || at.ends_with("/src") {
+                return Some(at);
+            }
+            if at.is_empty() {
+                return None;
+            }
+            at = folder(at);
+        }
+    }
+
+    /// A package is a folder: its first file stands for it.
+    fn go(&self, line: &str) -> Option<String> {
+        let line = line.trim();
+        let is_import = line.starts_with("import ") || line.ends_with('"');
+        let package = line.split('"').nth(1).filter(|package| is_import && package.contains('/'))?;
+        // What stands before the folder is the module's own name.
+        let ends = package.match_indices('/').map(|(at, _)| &package[at + 1..]);
+        ends.filter(|folder| !folder.is_empty())
+            .find_map(|wanted| {
+                let below = format!("{wanted}/");
+                self.files.range(below.clone()..).next().filter(|path| {
+                    path.starts_with(&below) && path.ends_with(".go") && !path[below.len()..].contains('/')
+                })
+            })
+            .cloned()
+    }
+
+    fn c(&self, line: &str) -> Option<String> {
+        let name = line.trim().strip_prefix("#include")?.trim().strip_prefix('"')?.split('"').next()?;
+        let near = resolved(self.folder, name);
+        self.first(near.into_iter().chain([name.to_owned(), joined("include", name), joined("src", name)]))
+    }
+}
+
+/// A relative path from a folder; none where it leads outside.
+fn resolved(folder: &str, relative: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in relative.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str, text: &str, files: &[&str]) -> Vec<String> {
+        let files = files.iter().chain([&path]).map(|path| (*path).to_owned()).collect();
+        let sources = BTreeMap::from([(path.to_owned(), text.to_owned())]);
+        uses(&files, &sources).remove(path).unwrap_or_default().into_iter().collect()
+    }
+
+    #[test]
+    fn imports_are_resolved_to_files_of_the_project() {
+        for (path, text, files, wanted) in [
+            (
+                "t/test_a.py",
+                "import a, os\nfrom pkg.b import c  # why\n",
+                &["a.py", "pkg/b.py"][..],
+                &["a.py", "pkg/b.py"][..],
+            ),
+            (
+                "pkg/x.py",
+                "from . import y, z\nfrom ..q import r\nfrom .y import (k)\n",
+                &["pkg/y.py", "q.py", "pkg/__init__.py"],
+                &["pkg/y.py", "q.py"],
+            ),
+            ("m.py", "from lib import thing\n", &["src/lib/__init__.py"], &["src/lib/__init__.py"]),
+            ("m.py", "x = 'import a'\nimport numpy\n", &["a.py"], &[]),
+            (
+                "web/a.ts",
+                "import { b } from './b';\nconst c = require(\"../c.js\");\nimport 'react';\n",
+                &["web/b.tsx", "c.ts"],
+                &["c.ts", "web/b.tsx"],
+            ),
+            ("web/a.js", "export * from './d'\n", &["web/d/index.js"], &["web/d/index.js"]),
+            (
+                "src/lib.rs",
+                "mod a;\npub(crate) mod b;\nmod c {\n",
+                &["src/a.rs", "src/b/mod.rs", "src/c.rs"],
+                &["src/a.rs", "src/b/mod.rs"],
+            ),
+            (
+                "k/src/b/mod.rs",
+                "use crate::a::{f, g};\nuse crate::b::d::E;\nuse std::fs;\n",
+                &["k/src/a.rs", "k/src/b/d.rs"],
+                &["k/src/a.rs", "k/src/b/d.rs"],
+            ),
+            (
+                "cmd/main.go",
+                "import (\n\t\"fmt\"\n\t\"example.org/m/internal/q\"\n)\n",
+                &["internal/q/q.go", "internal/q/r.go"],
+                &["internal/q/q.go"],
+            ),
+            (
+                "src/a.c",
+                "#include <stdio.h>\n#include \"b.h\"\n#include \"c.h\"\n",
+                &["src/b.h", "include/c.h"],
+                &["include/c.h", "src/b.h"],
+            ),
+            ("a/x.js", "import '../../out'\n", &["out.js"], &[]),
+        ] {
+            assert_eq!(of(path, text, files), wanted, "{path}: {text}");
+        }
+    }
+}

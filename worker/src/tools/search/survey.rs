@@ -1,0 +1,224 @@
+//! `survey`: the workspace as a run begins with it: whether it can be worked in, what is there to work with, which files
+//! use which others, and what was changed last. The runtime calls it before anybody plans; no model is told of it.
+//!
+//! The same tree gives the same words, but for the programs that a host has: those are looked up here, once, and stand
+//! in the log from then on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read as _,
+};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::imports::{Uses, is_source, uses};
+use crate::calls::work_path;
+use crate::tools::{
+    context::{
+        runner::{CommandSpec, Ended},
+        tool_context::{ToolContext, ToolOutcome},
+    },
+    file_access::{
+        files::open,
+        walk::{Hidden, walk},
+    },
+};
+
+/// The name.
+pub const NAME: &str = "survey";
+pub(crate) const DESCRIPTION: &str = "Looks at the workspace before anybody plans.";
+
+/// Files that are listed at all: who has more plans by folders.
+const FILES_MAX: usize = 20_000;
+/// Sources whose imports are read, and bytes of each: they stand at its begin.
+const SOURCES_MAX: usize = 2000;
+const SOURCE_BYTES_MAX: u64 = 64 * 1024;
+/// Lines of the graph, and names in a line.
+const LINES_MAX: usize = 80;
+const NAMES_MAX: usize = 8;
+/// Bytes of what is told of the commits before.
+const RECENT_BYTES_MAX: usize = 4 * 1024;
+/// Programs that are looked for.
+const PROGRAMS: [&str; 12] =
+    ["git", "python3", "pytest", "ruff", "node", "npm", "cargo", "go", "java", "make", "cmake", "ruby"];
+/// How long looking for them may take.
+const PROGRAMS_MS: u64 = 10_000;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Args {
+    /// Paths that the task wants to be there at its end.
+    #[serde(default)]
+    requires: Vec<String>,
+}
+
+pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    let entries = match walk(context.root, None, None, Hidden::Skip) {
+        Ok(entries) => entries,
+        Err(error) => return ToolOutcome::error(NAME, format!("the workspace cannot be read: {error}")),
+    };
+    let files: BTreeSet<String> = entries
+        .filter(|entry| !entry.is_dir && !entry.is_link)
+        .take(FILES_MAX)
+        .map(|entry| entry.path.to_string())
+        .collect();
+    let mut text = String::from("# Preflight\n");
+    text.push_str(&counted(&files));
+    match required(context, &args.requires) {
+        Ok(words) => text.push_str(&words),
+        Err(text) => return ToolOutcome::error(NAME, text),
+    }
+    text.push_str(&programs(context).await);
+    let sources = sources(context, &files);
+    text.push_str("\n# Which files use which\n");
+    text.push_str(&graph(&uses(&files, &sources)));
+    text.push_str("\n# What was changed last\n");
+    text.push_str(&recent(context));
+    ToolOutcome::ok(text)
+}
+
+fn counted(files: &BTreeSet<String>) -> String {
+    let folders: BTreeSet<&str> =
+        files.iter().filter_map(|path| path.rsplit_once('/')).map(|(folder, _)| folder).collect();
+    let most = if files.len() == FILES_MAX { " or more" } else { "" };
+    format!("The workspace can be read: {} files{most} in {} folders.\n", files.len(), folders.len() + 1)
+}
+
+/// How what the task requires stands.
+///
+/// # Errors
+/// One of them is no path of a workspace.
+fn required(context: ToolContext<'_>, requires: &[String]) -> Result<String, String> {
+    let (mut there, mut absent) = (Vec::new(), Vec::new());
+    for path in requires {
+        let path =
+            work_path(path).map_err(|error| format!("the task requires a path that is none: {error}"))?;
+        let is_there = context.root.metadata(path.to_string()).is_ok();
+        if is_there { &mut there } else { &mut absent }.push(path.to_string());
+    }
+    let mut text = String::new();
+    for (words, paths) in [("already there", there), ("not there yet", absent)] {
+        if !paths.is_empty() {
+            text.push_str(&format!("Of what the task requires, {words}: {}\n", paths.join(", ")));
+        }
+    }
+    Ok(text)
+}
+
+async fn programs(context: ToolContext<'_>) -> String {
+    let shell = format!(
+        "for p in {}; do command -v \"$p\" >/dev/null && echo \"$p\"; done; true",
+        PROGRAMS.join(" ")
+    );
+    let limit = context.settings.time_limit(PROGRAMS_MS);
+    let spec = CommandSpec { shell, cwd: None, timeout_ms: limit.ms };
+    match context.runner.run(spec).await {
+        Ok(output) if output.ended == Ended::Exit(0) => {
+            let said = String::from_utf8_lossy(&output.stdout.joined()).into_owned();
+            let there: Vec<&str> =
+                PROGRAMS.into_iter().filter(|name| said.lines().any(|line| line == *name)).collect();
+            if there.is_empty() {
+                return "Commands run; none of the usual programs is there.\n".to_owned();
+            }
+            format!("Commands run; of the usual programs there are {}.\n", there.join(", "))
+        }
+        Ok(_) => "Commands do not run to their end here.\n".to_owned(),
+        Err(error) => format!("Commands cannot be run here: {error}\n"),
+    }
+}
+
+fn sources(context: ToolContext<'_>, files: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let named = files.iter().filter(|path| is_source(path)).take(SOURCES_MAX);
+    let read = named.filter_map(|path| {
+        let (file, _) = open(context.root, &work_path(path).ok()?).ok()?;
+        let mut bytes = Vec::new();
+        file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some((path.clone(), String::from_utf8_lossy(&bytes).into_owned()))
+    });
+    read.collect()
+}
+
+/// The graph, a line a file: those with the most ties where not all have room, in the order of their paths.
+fn graph(uses: &Uses) -> String {
+    let mut users: BTreeMap<&str, usize> = BTreeMap::new();
+    for used in uses.values().flatten() {
+        *users.entry(used).or_default() += 1;
+    }
+    let mut ranked: Vec<(usize, &String)> = uses
+        .iter()
+        .map(|(path, used)| (used.len() + users.get(path.as_str()).copied().unwrap_or(0), path))
+        .collect();
+    ranked.sort_by(|(one, a), (other, b)| other.cmp(one).then(a.cmp(b)));
+    let left_out = ranked.len().saturating_sub(LINES_MAX);
+    let shown: BTreeSet<&String> = ranked.into_iter().take(LINES_MAX).map(|(_, path)| path).collect();
+    let mut text = String::new();
+    for path in shown {
+        let used = &uses[path];
+        let names: Vec<&str> = used.iter().take(NAMES_MAX).map(String::as_str).collect();
+        let more = if used.len() > NAMES_MAX {
+            format!(" and {} more", used.len() - NAMES_MAX)
+        } else {
+            String::new()
+        };
+        text.push_str(&format!("{path} uses {}{more}\n", names.join(", ")));
+    }
+    if left_out > 0 {
+        text.push_str(&format!("[{left_out} more files use others]\n"));
+    }
+    if text.is_empty() { "No file is seen to use another.\n".to_owned() } else { text }
+}
+
+fn recent(context: ToolContext<'_>) -> String {
+    match &context.base.recent {
+        None => "The history before the task's own commit is not here.\n".to_owned(),
+        Some(text) if text.len() > RECENT_BYTES_MAX => {
+            format!("{}\n[older ones are left out]\n", &text[..text.floor_char_boundary(RECENT_BYTES_MAX)])
+        }
+        Some(text) => format!("{}\n", text.trim_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::testing::Workspace;
+
+    #[test]
+    fn the_same_tree_is_told_in_the_same_words() {
+        let mut w = Workspace::new(&[
+            ("a.py", "def f():\n    return 1\n"),
+            ("b.py", "import a\n"),
+            ("tests/test_a.py", "from a import f\nfrom b import a\n"),
+        ]);
+        w.base.recent = Some("abc 2026-01-02 Make it\nM\ta.py\n".to_owned());
+        let out = w.call(NAME, json!({ "requires": ["a.py", "c.py"] }));
+        for words in [
+            "3 files in 2 folders",
+            "already there: a.py",
+            "not there yet: c.py",
+            "b.py uses a.py\ntests/test_a.py uses a.py, b.py\n",
+            "abc 2026-01-02 Make it",
+        ] {
+            assert!(out.text().contains(words), "{words}: {}", out.text());
+        }
+        assert_eq!(w.call(NAME, json!({ "requires": ["a.py", "c.py"] })).text(), out.text());
+        let bad = w.call(NAME, json!({ "requires": ["../x"] }));
+        assert!(bad.is_error && bad.text().contains("a path that is none"), "{}", bad.text());
+    }
+
+    #[test]
+    fn of_a_large_graph_the_files_with_the_most_ties_are_told() {
+        let mut all = Uses::new();
+        for n in 0..100 {
+            all.insert(format!("f{n:03}.py"), BTreeSet::from(["hub.py".to_owned()]));
+        }
+        all.insert("hub.py".to_owned(), (0..20).map(|n| format!("g{n:02}.py")).collect());
+        let text = graph(&all);
+        assert!(text.contains("hub.py uses g00.py") && text.contains("and 12 more"), "{text}");
+        assert!(text.ends_with("[21 more files use others]\n"), "{text}");
+        assert_eq!(graph(&Uses::new()), "No file is seen to use another.\n");
+    }
+}

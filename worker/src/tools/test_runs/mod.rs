@@ -1,0 +1,9 @@
+//! `run_tests`: which runner a project has, what it printed, and why tests did not run.
+
+pub(super) mod missing;
+pub(super) mod not_run;
+pub(super) mod python_runner;
+pub(super) mod test_command;
+pub(super) mod test_files;
+pub(super) mod test_output;
+pub(super) mod test_runner;

@@ -1,0 +1,252 @@
+//! Recognizes tests that did not run, by the end of their command and the output of their runner. Pure, but for a look
+//! at the project's `node_modules`.
+//!
+//! A test that ran and failed is not one of them: only tests that could not be found, loaded or brought to their end.
+
+use cap_std::fs::Dir;
+use docket_schema::{
+    content::WorkPath,
+    tool::{NotRun, NotRunCause, TestCounts},
+};
+
+use super::{missing, test_output::TestReport};
+use crate::tools::context::runner::Ended;
+
+/// Exit status of a shell whose program cannot be executed.
+const NOT_EXECUTABLE: i32 = 126;
+/// Names that a reason lists.
+const LISTED_MAX: usize = 5;
+
+/// Why tests whose command ended so did not run, or not all of them; `None` where all ran.
+pub(crate) fn not_run(
+    root: &Dir,
+    ended: Ended,
+    line: &str,
+    report: &TestReport,
+    said: &str,
+) -> Option<NotRun> {
+    match ended {
+        Ended::Exit(0) => None,
+        Ended::Exit(status) => exited(root, status, line, report, said),
+        Ended::TimedOut => Some(NotRun::because(NotRunCause::TimedOut, "its time limit ended it")),
+        Ended::Signal(signal) => {
+            Some(NotRun::because(NotRunCause::Killed, format!("signal {signal} ended it")))
+        }
+        Ended::Exceeded(what) => Some(NotRun::because(
+            NotRunCause::LimitExceeded,
+            format!("it used more {} than allowed", what.noun()),
+        )),
+    }
+}
+
+fn exited(root: &Dir, status: i32, line: &str, report: &TestReport, said: &str) -> Option<NotRun> {
+    let partly = has_run(report);
+    let uncollected = report.uncollected.clone();
+    // A runner that names what it could not load is there.
+    if !partly && uncollected.is_empty() {
+        let lacks = missing::missing(root, Ended::Exit(status), line, report.counts, said);
+        if let Some((cause, name)) = lacks {
+            return Some(NotRun::lacking(cause, &name));
+        }
+        if status == NOT_EXECUTABLE {
+            return Some(NotRun::because(NotRunCause::ProgramMissing, "a program cannot be executed"));
+        }
+    }
+    if !uncollected.is_empty() {
+        let (cause, verb) = if report.compiles_tests {
+            (NotRunCause::CompileFailed, "compiled")
+        } else {
+            (NotRunCause::CollectionFailed, "loaded")
+        };
+        let reason = format!("{} could not be {verb}", listed(&uncollected));
+        return Some(NotRun { uncollected, partly, ..NotRun::because(cause, reason) });
+    }
+    if partly {
+        return None;
+    }
+    unloaded(said).map(|reason| NotRun::because(NotRunCause::CollectionFailed, reason))
+}
+
+/// Whether a test ran. What could not be loaded counts as an error with some runners, and as a failure with others.
+fn has_run(report: &TestReport) -> bool {
+    let counts = report.counts.unwrap_or_default();
+    let failed = report.failing.iter().any(|name| !report.uncollected.contains(name));
+    let errors = counts.failed.saturating_add(counts.errors) as usize;
+    counts.passed > 0 || failed || (counts.failed > 0 && errors > report.uncollected.len())
+}
+
+/// Messages of runners that reach no test and name no file at fault, with the reason for people.
+fn unloaded(said: &str) -> Option<&'static str> {
+    let says = |words: &[&str]| said.lines().any(|line| words.iter().any(|word| line.contains(word)));
+    let known: [(&[&str], &str); 7] = [
+        (&["ImportError while loading conftest", "ConftestImportFailure"], "conftest.py could not be loaded"),
+        (&["errors during collection", "error during collection"], "the tests could not be collected"),
+        (&["INTERNALERROR>"], "pytest failed by itself"),
+        (&["ERROR: file or directory not found:"], "the files with tests are not there"),
+        (&["Start directory is not importable"], "the folder with tests could not be loaded"),
+        (&["Exception during run: "], "a file with tests could not be loaded"),
+        (
+            &["error: failed to parse manifest", "error: failed to load manifest"],
+            "Cargo.toml could not be read",
+        ),
+    ];
+    known.into_iter().find(|(words, _)| says(words)).map(|(_, reason)| reason)
+}
+
+/// The record of a runner that ran no test, although these files hold some.
+pub(crate) fn ran_none(files: &[WorkPath], counts: TestCounts) -> Option<NotRun> {
+    if counts.total() > 0 || files.is_empty() {
+        return None;
+    }
+    let uncollected: Vec<String> = files.iter().map(ToString::to_string).collect();
+    let reason = format!("the runner ran none of the tests in {}", listed(&uncollected));
+    Some(NotRun { uncollected, ..NotRun::because(NotRunCause::NoTests, reason) })
+}
+
+fn listed(names: &[String]) -> String {
+    let mut text = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(more) = names.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use NotRunCause::{CollectionFailed, CompileFailed, DependencyMissing, ProgramMissing, RunnerMissing};
+
+    use super::{super::test_output::parse_tests, *};
+    use crate::tools::testing::Workspace;
+
+    /// What a runner that ended so and printed this did not run: the cause, what is named, whether the rest ran.
+    fn read(status: i32, said: &str) -> Option<(NotRunCause, Vec<String>, bool)> {
+        let manifest = r#"{"devDependencies":{"vitest":"3"}}"#;
+        let w = Workspace::new(&[("package.json", manifest)]);
+        let why = not_run(&w.dir, Ended::Exit(status), "make test", &parse_tests(said), said)?;
+        let names = why.missing.into_iter().chain(why.uncollected).collect();
+        Some((why.cause, names, why.partly))
+    }
+
+    macro_rules! captured {
+        ($name:literal) => {
+            include_str!(concat!("test_output/captured/", $name, ".txt"))
+        };
+    }
+
+    #[test]
+    fn what_real_runners_print_of_tests_that_did_not_run_is_understood() {
+        for (name, status, said, cause, names, partly) in [
+            ("pytest", 2, captured!("pytest-imp"), CollectionFailed, &["test_imp.py"][..], false),
+            ("pytest without its file", 4, captured!("pytest-path"), CollectionFailed, &[], false),
+            (
+                "unittest",
+                1,
+                captured!("unittest-imp"),
+                CollectionFailed,
+                &["test_imp (unittest.loader._FailedTest.test_imp)"],
+                false,
+            ),
+            ("cargo", 101, captured!("cargo-broken"), CompileFailed, &["calc"], false),
+            ("nextest", 101, captured!("nextest-broken"), CompileFailed, &["calc"], false),
+            ("go", 1, captured!("go-broken"), CompileFailed, &["example.org/calc"], false),
+            (
+                "vitest",
+                1,
+                captured!("vitest-imp"),
+                CollectionFailed,
+                &["calc.test.mjs [ calc.test.mjs ]"],
+                true,
+            ),
+            (
+                "jest",
+                1,
+                captured!("jest-imp"),
+                CollectionFailed,
+                &["./calc.test.js › Test suite failed to run"],
+                true,
+            ),
+            ("mocha", 1, captured!("mocha-imp"), CollectionFailed, &[], false),
+            (
+                "node",
+                1,
+                captured!("node-imp"),
+                CollectionFailed,
+                &["/project/calc.test.js > /project/calc.test.js"],
+                true,
+            ),
+            (
+                "node spec",
+                1,
+                captured!("nodespec-imp"),
+                CollectionFailed,
+                &["calc.test.js > /project/calc.test.js"],
+                true,
+            ),
+            ("python", 1, "/usr/bin/python3: No module named pytest", RunnerMissing, &["pytest"], false),
+            ("npm", 127, "sh: 1: vitest: not found", ProgramMissing, &["vitest"], false),
+            ("npm", 1, "Error: Cannot find module 'vitest/config'", DependencyMissing, &["vitest"], false),
+            (
+                "make",
+                2,
+                "make: *** No rule to make target 'test'.  Stop.",
+                RunnerMissing,
+                &["the make target test"],
+                false,
+            ),
+            (
+                "npm",
+                1,
+                "npm error Missing script: \"test\"",
+                RunnerMissing,
+                &["the script test of package.json"],
+                false,
+            ),
+            ("sh", 126, "sh: 1: ./run.sh: Permission denied", ProgramMissing, &[], false),
+            (
+                "conftest",
+                4,
+                "ImportError while loading conftest '/project/conftest.py'.\nE   No module named 'nowhere'",
+                CollectionFailed,
+                &[],
+                false,
+            ),
+        ] {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(read(status, said), Some((cause, names, partly)), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn tests_that_ran_and_failed_did_run() {
+        for said in [
+            captured!("pytest-fail"),
+            captured!("unittest-fail"),
+            captured!("cargo-fail"),
+            captured!("nextest-fail"),
+            captured!("vitest-fail"),
+            captured!("jest-fail"),
+            captured!("mocha-fail"),
+            captured!("mocha-slow"),
+            captured!("node-fail"),
+            captured!("nodespec-fail"),
+            captured!("go-panic"),
+            "anything else",
+        ] {
+            assert_eq!(read(1, said), None, "{said}");
+        }
+        assert_eq!(read(0, captured!("pytest-imp")), None, "the exit status decides");
+    }
+
+    #[test]
+    fn what_ends_tests_early_is_named() {
+        let w = Workspace::new(&[]);
+        for (ended, cause) in [
+            (Ended::TimedOut, NotRunCause::TimedOut),
+            (Ended::Signal(9), NotRunCause::Killed),
+            (Ended::Exceeded(docket_schema::tool::Exceeded::Memory), NotRunCause::LimitExceeded),
+        ] {
+            let why = not_run(&w.dir, ended, "", &TestReport::default(), "");
+            assert_eq!(why.map(|why| why.cause), Some(cause), "{ended:?}");
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! Which runner tests a project: found by what lies in its root, or in the folder nearest to a test's path, and by
+//! the scripts of its package.json.
+//!
+//! Gives shell lines; whether what they name is installed is known inside the sandbox only.
+
+use cap_std::fs::Dir;
+
+use super::{
+    python_runner::{self, PythonTests},
+    test_files::{has_file, is_node_test, is_python_test},
+};
+use crate::calls::work_path;
+use crate::{
+    shell::quote,
+    tools::{file_access::files::load, text::output::printable},
+};
+
+/// Runners that are found by what lies in the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Cargo,
+    Nextest,
+    Go,
+    /// The package's own script, and what it runs.
+    Npm(Script),
+    /// No script, but the runner itself.
+    Bare(Script),
+    Python,
+    Make,
+    Shell(&'static str),
+}
+
+/// What a script of package.json runs, as far as that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    Vitest,
+    Jest,
+    Mocha,
+    Node,
+    /// Node behind words that its flags would have to stand before.
+    NodeOf,
+    Other,
+}
+
+impl Script {
+    fn of(text: &str) -> Self {
+        let has = |word: &str| text.contains(word);
+        match () {
+            () if has("vitest") => Self::Vitest,
+            () if has("jest") => Self::Jest,
+            () if has("mocha") => Self::Mocha,
+            () if text.trim_end().ends_with("node --test") => Self::Node,
+            () if has("node --test") || has("node:test") => Self::NodeOf,
+            () => Self::Other,
+        }
+    }
+
+    /// Arguments that run one file, or one test of it.
+    fn args(self, path: &str) -> String {
+        let Some((file, test)) = path.split_once("::") else { return quote(path) };
+        match self {
+            Self::Vitest | Self::Jest => format!("{} -t {}", quote(file), quote(test)),
+            Self::Mocha => format!("{} -g {}", quote(file), quote(test)),
+            // Node takes its flags before the files.
+            Self::Node => format!("--test-name-pattern={} {}", quote(test), quote(file)),
+            Self::NodeOf | Self::Other => quote(file),
+        }
+    }
+
+    fn bare(self) -> &'static str {
+        match self {
+            Self::Vitest => "vitest run",
+            Self::Jest => "jest",
+            Self::Mocha => "mocha",
+            Self::Node | Self::NodeOf | Self::Other => "node --test",
+        }
+    }
+
+    const fn takes_names(self) -> bool {
+        !matches!(self, Self::NodeOf | Self::Other)
+    }
+}
+
+/// What is run for a path, and where.
+pub(crate) struct Chosen {
+    found: Found,
+    /// The folder that it is run in; the root where it is empty.
+    folder: String,
+    /// The path as seen from there.
+    path: Option<String>,
+    /// It is more than the path means.
+    widened: bool,
+    python: PythonTests,
+}
+
+impl Chosen {
+    /// The shell line.
+    pub(crate) fn line(&self) -> String {
+        let path = self.path.as_deref();
+        let below = !self.folder.is_empty();
+        let line = match self.found {
+            Found::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
+            Found::Nextest => format!("cargo nextest run --no-fail-fast{}", cargo_args(path)),
+            Found::Go => format!("go test -v{}", go_args(path)),
+            Found::Npm(script) => match path {
+                Some(path) => format!("CI=1 npm test --silent -- {}", script.args(path)),
+                None => "CI=1 npm test --silent".to_owned(),
+            },
+            Found::Bare(script) => {
+                let args = path.map(|path| format!(" {}", script.args(path))).unwrap_or_default();
+                let above = if below { "$OLDPWD/node_modules/.bin:" } else { "" };
+                format!("PATH=\"$PWD/node_modules/.bin:{above}$PATH\"; CI=1 {}{args}", script.bare())
+            }
+            Found::Python => return self.python.line(&self.folder, path),
+            Found::Make => "make test".to_owned(),
+            Found::Shell(script) => {
+                format!("sh {script}{}", path.map(|path| format!(" {}", quote(path))).unwrap_or_default())
+            }
+        };
+        if below { format!("cd {} || exit 2; {line}", quote(&self.folder)) } else { line }
+    }
+
+    /// What of a path the runner does not take, if anything.
+    pub(crate) fn not_taken(&self) -> Option<&'static str> {
+        if self.widened {
+            return Some("cargo takes no folder: all tests of its package were run\n");
+        }
+        let path = self.path.as_deref()?;
+        match self.found {
+            Found::Make => Some(NO_PATH),
+            Found::Npm(script) | Found::Bare(script) if path.contains("::") && !script.takes_names() => {
+                Some("this runner takes no test's name: all tests of the file were run\n")
+            }
+            Found::Cargo
+            | Found::Nextest
+            | Found::Go
+            | Found::Npm(_)
+            | Found::Bare(_)
+            | Found::Python
+            | Found::Shell(_) => None,
+        }
+    }
+}
+
+/// What is said where a path was given in vain.
+pub(crate) const NO_PATH: &str = "this runner takes no path: all tests were run\n";
+
+/// `tests/it.rs::name`, `src/a.rs::tests::name`, or a filter.
+fn cargo_args(path: Option<&str>) -> String {
+    let Some(path) = path else { return String::new() };
+    let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
+    let Some(stem) = file.strip_suffix(".rs").map(|stem| stem.rsplit('/').next().unwrap_or(stem)) else {
+        return format!(" {}", quote(path));
+    };
+    if file.starts_with("tests/") || file.contains("/tests/") {
+        let test = test.map(|test| format!(" {}", quote(test))).unwrap_or_default();
+        return format!(" --test {}{test}", quote(stem));
+    }
+    // A module's folder has its name.
+    let stem = match (stem, file.rsplit('/').nth(1)) {
+        ("mod", Some(folder)) => folder,
+        (stem, _) => stem,
+    };
+    match (stem, test) {
+        ("lib", None) => " --lib".to_owned(),
+        ("main", None) => " --bins".to_owned(),
+        ("main" | "lib", Some(test)) => format!(" {}", quote(test)),
+        (stem, test) => format!(" {}", quote(&format!("{stem}::{}", test.unwrap_or_default()))),
+    }
+}
+
+/// `pkg`, `pkg/a_test.go`, `pkg::TestName`.
+fn go_args(path: Option<&str>) -> String {
+    let Some(path) = path else { return " ./...".to_owned() };
+    let (place, test) = path.split_once("::").map_or((path, None), |(place, test)| (place, Some(test)));
+    let folder = match place.strip_suffix(".go") {
+        Some(file) => file.rsplit_once('/').map_or(".", |(folder, _)| folder),
+        None => place,
+    };
+    let package = match folder.trim_start_matches("./").trim_end_matches('/') {
+        "" | "." => ".".to_owned(),
+        folder => format!("./{folder}"),
+    };
+    let run = test.map(|test| format!(" -run {}", quote(&format!("^{test}$")))).unwrap_or_default();
+    format!("{run} {}", quote(&package))
+}
+
+/// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
+#[must_use]
+pub fn detect_tests(root: &Dir) -> Option<String> {
+    choose(root, None).map(|chosen| chosen.line())
+}
+
+/// The shell line for tests that a run wrote where there were none, by the names of what it wrote; `None`
+/// where they name no test. `rules`: the run's `check_rules`. Pure.
+#[must_use]
+pub fn tests_by_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone, rules: u32) -> Option<String> {
+    let has = |is: &dyn Fn(&[u8]) -> bool| names.clone().any(is);
+    let base = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+    let found = if has(&|path| path == b"Cargo.toml") {
+        Found::Cargo
+    } else if has(&|path| path == b"go.mod") && has(&|path| path.ends_with(b"_test.go")) {
+        Found::Go
+    } else if has(&|path| path == b"package.json") && has(&|path| is_node_test(&base(path))) {
+        Found::Npm(Script::Other)
+    } else if has(&|path| is_python_test(&base(path))) {
+        if rules == 0 {
+            return Some(python_runner::first_line());
+        }
+        Found::Python
+    } else {
+        return None;
+    };
+    Some(whole(found).line())
+}
+
+fn whole(found: Found) -> Chosen {
+    Chosen { found, folder: String::new(), path: None, widened: false, python: PythonTests::Whole }
+}
+
+/// The runner for the whole, or for this path: of the nearest folder above it that has one.
+pub(crate) fn choose(root: &Dir, path: Option<&str>) -> Option<Chosen> {
+    let Some(path) = path else { return of_root(root, None).map(whole) };
+    let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
+    let file = file.trim_start_matches("./").trim_end_matches('/');
+    let is_folder = root.metadata(file).is_ok_and(|meta| meta.is_dir());
+    let tongue = tongue_of(root, file, is_folder);
+    let near = nearest(root, file, is_folder, tongue.as_deref());
+    let (folder, found) = match near {
+        Some(near) => near,
+        None => (String::new(), of_root(root, tongue.as_deref())?),
+    };
+    let rest = file.strip_prefix(&folder).unwrap_or(file).trim_start_matches('/');
+    // A folder within a crate is no target of its own, and its name would be taken for a test's.
+    let is_crate = matches!(found, Found::Cargo | Found::Nextest) && is_folder;
+    let widened = is_crate && test.is_none() && !rest.is_empty();
+    let rest = match test {
+        Some(test) => Some(format!("{rest}::{test}")),
+        None if rest.is_empty() || is_crate => None,
+        None => Some(rest.to_owned()),
+    };
+    let python = match (found, &rest) {
+        (Found::Python, Some(_)) => {
+            let near = if folder.is_empty() { None } else { root.open_dir(&folder).ok() };
+            PythonTests::of(near.as_ref().unwrap_or(root), rest.as_deref().unwrap_or_default())
+        }
+        _ => PythonTests::Whole,
+    };
+    Some(Chosen { found, folder, path: rest, widened, python })
+}
+
+/// Whether a file's name is that of tests.
+type IsTest = fn(&[u8]) -> bool;
+
+/// The ending that a file's name has, or most likely those of the tests in a folder.
+fn tongue_of(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
+    if !is_folder {
+        return file.rsplit_once('.').map(|(_, end)| end.to_owned());
+    }
+    let folder = work_path(file).ok()?;
+    let has = |is: IsTest| has_file(root, Some(&folder), is);
+    let kinds: [(&str, IsTest); 4] = [
+        ("py", is_python_test),
+        ("js", is_node_test),
+        ("go", |name| name.ends_with(b"_test.go")),
+        ("rs", |name| name.ends_with(b".rs")),
+    ];
+    kinds.into_iter().find(|(_, is)| has(*is)).map(|(end, _)| end.to_owned())
+}
+
+/// The nearest folder below the root that has a runner of its own for such a file.
+fn nearest(root: &Dir, file: &str, is_folder: bool, tongue: Option<&str>) -> Option<(String, Found)> {
+    work_path(file).ok()?;
+    let above = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let mut folder = if is_folder { file.to_owned() } else { above(file) };
+    while !folder.is_empty() {
+        let own = root.open_dir(&folder).ok().and_then(|near| of_folder(root, &near, tongue));
+        if let Some(found) = own {
+            return Some((folder, found));
+        }
+        folder = above(&folder);
+    }
+    None
+}
+
+fn of_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<Found> {
+    let of_node = || {
+        // A package.json that says nothing of tests goes by what the root says.
+        node(near).filter(|found| *found != Found::Bare(Script::Node) || node(root).is_none())
+    };
+    let of_cargo =
+        || cargo(near).map(|found| cargo(root).filter(|of| *of == Found::Nextest).unwrap_or(found));
+    let of_python = || python_runner::is_own_project(root, near).then_some(Found::Python);
+    match tongue {
+        Some("py") => of_python(),
+        Some("rs") => of_cargo(),
+        Some("go") => go(near),
+        Some(end) if JAVASCRIPT.contains(&end) => of_node(),
+        Some(_) | None => of_cargo().or_else(|| go(near)).or_else(of_node).or_else(of_python),
+    }
+}
+
+const JAVASCRIPT: [&str; 8] = ["js", "ts", "mjs", "cjs", "mts", "cts", "jsx", "tsx"];
+
+fn is_file(root: &Dir, name: &str) -> bool {
+    root.metadata(name).is_ok_and(|meta| meta.is_file())
+}
+
+fn cargo(root: &Dir) -> Option<Found> {
+    let nextest = is_file(root, ".config/nextest.toml");
+    is_file(root, "Cargo.toml").then_some(if nextest { Found::Nextest } else { Found::Cargo })
+}
+
+fn go(root: &Dir) -> Option<Found> {
+    is_file(root, "go.mod").then_some(Found::Go)
+}
+
+/// The root's own runner, of the language of these files first.
+fn of_root(root: &Dir, tongue: Option<&str>) -> Option<Found> {
+    let by_path = match tongue {
+        Some("py") => Some(Found::Python),
+        Some("rs") => cargo(root),
+        Some("go") => go(root),
+        Some(end) if JAVASCRIPT.contains(&end) => node(root),
+        Some(_) | None => None,
+    };
+    by_path
+        .or_else(|| cargo(root))
+        .or_else(|| go(root))
+        .or_else(|| node(root))
+        .or_else(|| has_python_tests(root).then_some(Found::Python))
+        .or_else(|| has_make_target(root).then_some(Found::Make))
+        .or_else(|| {
+            ["tests/run.sh", "test.sh"].into_iter().find(|name| is_file(root, name)).map(Found::Shell)
+        })
+}
+
+fn text(root: &Dir, name: &str) -> Option<String> {
+    let path = work_path(name).ok()?;
+    Some(printable(&load(root, &path).ok()?.bytes))
+}
+
+/// A package's script; without one, the runner it depends on; without that, Node's own where tests lie.
+fn node(root: &Dir) -> Option<Found> {
+    let package: serde_json::Value = serde_json::from_str(&text(root, "package.json")?).ok()?;
+    let script =
+        package.get("scripts").and_then(|scripts| scripts.get("test")).and_then(|script| script.as_str());
+    // The script that npm init writes tests nothing.
+    if let Some(script) = script.filter(|script| !script.contains("no test specified")) {
+        return Some(Found::Npm(Script::of(script)));
+    }
+    let depends = |name: &str| {
+        ["devDependencies", "dependencies"]
+            .iter()
+            .any(|kind| package.get(kind).is_some_and(|all| all.get(name).is_some()))
+    };
+    let runners = [("vitest", Script::Vitest), ("jest", Script::Jest), ("mocha", Script::Mocha)];
+    let runner = runners.into_iter().find(|(name, _)| depends(name)).map(|(_, script)| script);
+    runner.or_else(|| has_file(root, None, is_node_test).then_some(Script::Node)).map(Found::Bare)
+}
+
+fn has_python_tests(root: &Dir) -> bool {
+    // A tox.ini may be there for a linter alone.
+    let tox = || text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
+    root.metadata("pytest.ini").is_ok() || tox() || has_file(root, None, is_python_test)
+}
+
+fn has_make_target(root: &Dir) -> bool {
+    let rule = |line: &str| {
+        line.split_once(':').is_some_and(|(targets, _)| targets.split_whitespace().any(|t| t == "test"))
+    };
+    let makes = |name: &str| {
+        text(root, name)
+            .is_some_and(|make| make.lines().any(|line| !line.starts_with(['\t', '.', '#']) && rule(line)))
+    };
+    ["GNUmakefile", "makefile", "Makefile"].iter().any(|name| makes(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::testing::Workspace;
+
+    #[test]
+    fn runners_are_found_by_what_is_there() {
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
+        let npm = r#"{"scripts":{"test":"vitest run"}}"#;
+        let cases: [Case<'_>; 35] = [
+            (&[("Cargo.toml", "")], None, Some("cargo test --no-fail-fast")),
+            (&[("Cargo.toml", "")], Some("tests/it.rs"), Some("cargo test --no-fail-fast --test it")),
+            (
+                &[("Cargo.toml", "")],
+                Some("tests/it.rs::works"),
+                Some("cargo test --no-fail-fast --test it works"),
+            ),
+            (
+                &[("Cargo.toml", "")],
+                Some("src/sum.rs::tests::adds"),
+                Some("cargo test --no-fail-fast sum::tests::adds"),
+            ),
+            (
+                &[("Cargo.toml", "")],
+                Some("src/lib.rs::tests::adds"),
+                Some("cargo test --no-fail-fast tests::adds"),
+            ),
+            (
+                &[("Cargo.toml", ""), (".config/nextest.toml", "")],
+                None,
+                Some("cargo nextest run --no-fail-fast"),
+            ),
+            (&[("go.mod", "")], None, Some("go test -v ./...")),
+            (&[("go.mod", "")], Some("pkg/a_test.go"), Some("go test -v ./pkg")),
+            (&[("go.mod", "")], Some("a_test.go::TestAdds"), Some("go test -v -run '^TestAdds$' .")),
+            (&[("package.json", npm)], Some("a.test.ts"), Some("CI=1 npm test --silent -- a.test.ts")),
+            (
+                &[("package.json", npm)],
+                Some("a.test.ts::adds two"),
+                Some("CI=1 npm test --silent -- a.test.ts -t 'adds two'"),
+            ),
+            (
+                &[("package.json", r#"{"scripts":{"test":"mocha"}}"#)],
+                Some("a.js::adds"),
+                Some("CI=1 npm test --silent -- a.js -g adds"),
+            ),
+            (
+                &[("package.json", r#"{"scripts":{"test":"node --test"}}"#)],
+                Some("a.js::adds"),
+                Some("CI=1 npm test --silent -- --test-name-pattern=adds a.js"),
+            ),
+            (
+                &[("package.json", r#"{"scripts":{"test":"node --test t/"}}"#)],
+                Some("a.js::adds"),
+                Some("CI=1 npm test --silent -- a.js"),
+            ),
+            (
+                &[("Cargo.toml", "[workspace]"), ("a/Cargo.toml", ""), ("a/src/lib.rs", "")],
+                Some("a/src/lib.rs"),
+                Some("cd a || exit 2; cargo test --no-fail-fast --lib"),
+            ),
+            (
+                &[("Cargo.toml", "[workspace]"), ("a/Cargo.toml", ""), ("a/tests/it.rs", "")],
+                Some("a/tests/it.rs::works"),
+                Some("cd a || exit 2; cargo test --no-fail-fast --test it works"),
+            ),
+            (&[("Cargo.toml", ""), ("src/a.rs", "")], Some("src/"), Some("cargo test --no-fail-fast")),
+            (
+                &[("web/package.json", npm), ("web/src/a.test.ts", ""), ("api/test_a.py", "")],
+                Some("web/src/a.test.ts"),
+                Some("cd web || exit 2; CI=1 npm test --silent -- src/a.test.ts"),
+            ),
+            (
+                &[("package.json", npm), ("web/package.json", "{}"), ("web/a.test.ts", "")],
+                Some("web/a.test.ts"),
+                Some("CI=1 npm test --silent -- web/a.test.ts"),
+            ),
+            (
+                &[("web/go.mod", ""), ("web/p/a_test.go", "")],
+                Some("web/p"),
+                Some("cd web || exit 2; go test -v ./p"),
+            ),
+            (
+                &[("package.json", r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#)],
+                None,
+                None,
+            ),
+            (
+                &[("package.json", r#"{"devDependencies":{"jest":"29"}}"#)],
+                None,
+                Some("PATH=\"$PWD/node_modules/.bin:$PATH\"; CI=1 jest"),
+            ),
+            (
+                &[("package.json", "{}"), ("lib/sum.test.js", "")],
+                Some("lib/sum.test.js"),
+                Some("PATH=\"$PWD/node_modules/.bin:$PATH\"; CI=1 node --test lib/sum.test.js"),
+            ),
+            (&[("package.json", "{}"), ("sum.js", "")], None, None),
+            (&[("package.json", "{")], None, None),
+            (&[("Makefile", "all:\n\ntest: all\n\t./t\n")], None, Some("make test")),
+            (&[("makefile", "check test: all\n")], Some("a.c"), Some("make test")),
+            (&[("Makefile", ".PHONY: test\n")], None, None),
+            (&[("tests/run.sh", "")], None, Some("sh tests/run.sh")),
+            (&[("test.sh", "")], Some("it's"), Some(r"sh test.sh 'it'\''s'")),
+            (&[("test_nothing.txt", "")], None, None),
+            (&[("tox.ini", "[flake8]\nmax-line-length=100\n"), ("a.py", "")], None, None),
+            (&[("tox.ini", "[pytest]\n"), ("a.py", "")], None, Some("p=python3;")),
+            (&[("pytest.ini", "[pytest]\n")], None, Some("p=python3;")),
+            (&[("Cargo.toml", ""), ("py/test_a.py", "")], Some("py/test_a.py"), Some("p=python3;")),
+        ];
+        for (files, path, want) in cases {
+            let w = Workspace::new(files);
+            let line = choose(&w.dir, path).map(|chosen| chosen.line());
+            match want {
+                Some(want) if want.starts_with("p=") => {
+                    assert!(line.is_some_and(|line| line.starts_with(want)), "{path:?}")
+                }
+                want => assert_eq!(line.as_deref(), want, "{files:?} {path:?}"),
+            }
+        }
+    }
+}

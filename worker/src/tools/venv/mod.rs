@@ -1,8 +1,0 @@
-//! The tools of the wide set for a virtual environment of Python: one, in a folder that no snapshot holds.
-//!
-//! There is no tool to make one: `venv_install` does where it is not there, with or without packages.
-
-mod place;
-
-pub(super) mod install;
-pub(super) mod run;

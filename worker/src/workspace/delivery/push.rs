@@ -1,0 +1,266 @@
+//! A delivered branch pushed to a remote of its repository, in the name of whoever runs docket.
+//!
+//! The push is made from a git folder of docket's own that borrows the repository's objects: of the repository's
+//! settings only the remote's address is read, so that no hook, helper or command that it names is run. Who the
+//! person is at the remote is their own git's business. Idempotent by the branch's name: a remote that has the
+//! commit already has it. Invariants: nothing is forced; a remote branch that holds other work stays; no address
+//! is told with a user or password.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::process::serving_command;
+use crate::workspace::repository::{
+    git::{GitCallError, GitDir, ObjectFormat, line, look_at, refused, remote_at},
+    pin_error::PinError,
+    source::LocalRepo,
+};
+
+/// Why nothing was pushed.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// No such remote.
+    #[error("the repository has no remote `{name}`{known}; `git remote add {name} URL` adds one")]
+    NoRemote {
+        /// What was asked for.
+        name: String,
+        /// Those that there are, in words.
+        known: String,
+    },
+    /// The remote branch holds other work.
+    #[error(
+        "the branch `{branch}` of {remote} is at {at} and holds other work, which is not overwritten: push under \
+         another name with --branch, or delete it there"
+    )]
+    Taken {
+        /// The branch.
+        branch: String,
+        /// The remote.
+        remote: String,
+        /// Where its branch is.
+        at: String,
+    },
+    /// git failed.
+    #[error(
+        "the remote {remote} could not be reached, or refused ({message}); the branch stands in the repository, and pushing again is safe"
+    )]
+    Refused {
+        /// The remote.
+        remote: String,
+        /// git's words.
+        message: String,
+    },
+    /// git could not be run.
+    #[error("git could not push")]
+    Git(#[from] GitCallError),
+    /// The repository.
+    #[error(transparent)]
+    Repository(#[from] PinError),
+    /// docket's own temporary files.
+    #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
+    Scratch {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a push came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The remote branch is there by it.
+    Now,
+    /// The remote had the commit at that branch already.
+    Before,
+}
+
+/// A remote of a repository, and docket's own folder to speak with it from.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    address: String,
+    own: GitDir,
+    _scratch: tempfile::TempDir,
+}
+
+impl Remote {
+    /// The remote `name` of the repository that holds `repository`. `commit` is one of its commits; `scratch` an
+    /// existing folder for temporary files.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub async fn find(
+        repository: &Path,
+        name: &str,
+        commit: &str,
+        scratch: &Path,
+    ) -> Result<Self, PushError> {
+        let fail = |source| PushError::Scratch { path: scratch.to_owned(), source };
+        let repo = LocalRepo::find(repository).await?;
+        let address = address_of(&repo, name).await?;
+        let temporary = tempfile::Builder::new().prefix("push-").tempdir_in(scratch).map_err(fail)?;
+        let format = ObjectFormat::of_hex(commit)
+            .ok_or(GitCallError::Answer { verb: "rev-parse", what: "no object name" })?;
+        let own = GitDir::create(temporary.path(), format, &[&repo.objects()]).map_err(fail)?;
+        let shallow = repo.common_dir.join("shallow");
+        if shallow.is_file() {
+            fs::copy(shallow, own.path().join("shallow")).map_err(fail)?;
+        }
+        Ok(Self { name: name.to_owned(), address, own, _scratch: temporary })
+    }
+
+    /// Its name, as it is told.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the branch is at the remote.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub async fn branch_at(&self, branch: &str) -> Result<Option<String>, PushError> {
+        let reference = format!("refs/heads/{branch}");
+        let serving = self.serving("--upload-pack", "upload-pack");
+        let mut args = vec!["ls-remote", "--quiet"];
+        args.extend(serving.as_deref());
+        args.extend(["--", &self.address, &reference]);
+        let ended = remote_at(self.own.path(), &args).await?;
+        if !ended.success() {
+            return Err(self.refused(&args, &ended));
+        }
+        let listed = line(ended.stdout);
+        // A pattern also finds refs that end so.
+        let found = listed.lines().filter_map(|line| line.split_once('\t'));
+        Ok(found.filter(|(_, name)| *name == reference).map(|(oid, _)| oid.to_owned()).next())
+    }
+
+    /// Whether the remote's branch is at `commit`, or has gone on from it.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub async fn holds(&self, branch: &str, commit: &str) -> Result<bool, PushError> {
+        match self.branch_at(branch).await? {
+            Some(at) => Ok(at == commit || self.is_under(commit, &at).await?),
+            None => Ok(false),
+        }
+    }
+
+    /// Puts `commit` at the remote's branch. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`PushError::Taken`] where it holds other work.
+    pub async fn push(&self, branch: &str, commit: &str) -> Result<Pushed, PushError> {
+        let taken =
+            |at: String| PushError::Taken { branch: branch.to_owned(), remote: self.name.clone(), at };
+        match self.branch_at(branch).await? {
+            Some(at) if at == commit => return Ok(Pushed::Before),
+            Some(at) if !self.is_under(&at, commit).await? => return Err(taken(at)),
+            Some(_) | None => {}
+        }
+        let refspec = format!("{commit}:refs/heads/{branch}");
+        let serving = self.serving("--receive-pack", "receive-pack");
+        let mut args = vec!["push", "--quiet", "--no-verify"];
+        args.extend(serving.as_deref());
+        args.extend(["--", &self.address, &refspec]);
+        let ended = remote_at(self.own.path(), &args).await?;
+        if ended.success() {
+            return Ok(Pushed::Now);
+        }
+        // Somebody was there between the look and the push; or it was us, and only the answer was lost.
+        match self.branch_at(branch).await {
+            Ok(Some(at)) if at == commit => Ok(Pushed::Before),
+            Ok(Some(at)) if !self.is_under(&at, commit).await? => Err(taken(at)),
+            Ok(Some(_) | None) | Err(_) => Err(self.refused(&args, &ended)),
+        }
+    }
+
+    /// Whether `commit` goes on from `old`.
+    async fn is_under(&self, old: &str, commit: &str) -> Result<bool, PushError> {
+        match self.own.run(&["merge-base", "--is-ancestor", old, commit], Vec::new()).await {
+            Ok(_) => Ok(true),
+            // It does not, or the repository has no such commit.
+            Err(GitCallError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// For a remote on this machine, by which git it is served there.
+    fn serving(&self, option: &str, verb: &str) -> Option<String> {
+        is_local(&self.address).then(|| format!("{option}={}", serving_command(verb)))
+    }
+
+    fn refused(&self, args: &[&str], ended: &crate::process::TrustedOutput) -> PushError {
+        let message = match refused(args, ended) {
+            GitCallError::Refused { message, .. } => message,
+            other @ (GitCallError::Run { .. } | GitCallError::Answer { .. }) => return other.into(),
+        };
+        let message = message.replace(&self.address, &self.name);
+        PushError::Refused { remote: self.name.clone(), message: message.replace('\n', " ") }
+    }
+}
+
+/// Where the remote is pushed to. Only its name and address are read.
+async fn address_of(repo: &LocalRepo, name: &str) -> Result<String, PushError> {
+    for key in ["pushurl", "url"] {
+        let key = format!("remote.{name}.{key}");
+        match look_at(&repo.git_dir, &["config", "--null", "--get", &key]).await {
+            Ok(found) => {
+                let found = String::from_utf8_lossy(&found).trim_end_matches('\0').to_owned();
+                return Ok(resolved(repo, found));
+            }
+            Err(GitCallError::Refused { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let known = match look_at(&repo.git_dir, &["remote"]).await {
+        Ok(found) => line(found).lines().collect::<Vec<_>>().join(", "),
+        Err(_) => String::new(),
+    };
+    let known = if known.is_empty() { String::new() } else { format!("; there are: {known}") };
+    Err(PushError::NoRemote { name: name.to_owned(), known })
+}
+
+/// An address as it is from another folder.
+fn resolved(repo: &LocalRepo, address: String) -> String {
+    if !is_path(&address) {
+        return address;
+    }
+    let from = repo.work_tree.as_deref().unwrap_or(&repo.git_dir);
+    from.join(&address).to_string_lossy().into_owned()
+}
+
+fn is_local(address: &str) -> bool {
+    is_path(address) || address.starts_with("file://")
+}
+
+/// As git tells a path from `host:path` and from an URL.
+fn is_path(address: &str) -> bool {
+    match address.find(':') {
+        None => true,
+        Some(colon) => address[..colon].contains('/'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_from_hosts_as_git_does() {
+        for (address, path, local) in [
+            ("/srv/x.git", true, true),
+            ("../x.git", true, true),
+            ("./a:b", true, true),
+            ("file:///srv/x.git", false, true),
+            ("https://example.org/x.git", false, false),
+            ("ssh://example.org/x.git", false, false),
+            ("git@example.org:x.git", false, false),
+        ] {
+            assert_eq!((is_path(address), is_local(address)), (path, local), "{address}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the file system says of a path, as far as it tells whether the path was touched.
+
+use docket_schema::snapshot::PERMISSION_BITS;
+use nix::sys::stat::{FileStat, SFlag};
+
+/// An instant of the file system: seconds and nanoseconds.
+pub(crate) type FsTime = (i64, i64);
+
+/// What has to be equal for a path to count as untouched. Of a folder only the mode counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) mode: u32,
+    pub(crate) size: i64,
+    pub(crate) mtime: FsTime,
+    pub(crate) ctime: FsTime,
+    pub(crate) inode: u64,
+}
+
+/// The kind of thing that `lstat` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Link,
+    Folder,
+    Special,
+}
+
+impl Stat {
+    pub(crate) fn of(stat: &FileStat) -> Self {
+        let mut seen = Self {
+            mode: stat.st_mode,
+            size: stat.st_size,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+            inode: stat.st_ino,
+        };
+        if seen.kind() == Kind::Folder {
+            // These change with every name inside, which the walk sees anyway.
+            seen = Self { size: 0, mtime: (0, 0), ctime: (0, 0), inode: 0, ..seen };
+        }
+        seen
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => Kind::File,
+            SFlag::S_IFLNK => Kind::Link,
+            SFlag::S_IFDIR => Kind::Folder,
+            _ => Kind::Special,
+        }
+    }
+
+    /// What a snapshot records of the mode.
+    pub(crate) const fn permissions(&self) -> u32 {
+        self.mode & PERMISSION_BITS
+    }
+
+    /// Whether set-user-id, set-group-id and sticky are all clear, as after a restore.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.mode & 0o7000 == 0
+    }
+
+    /// Whether a later write could leave this stat data as it is: the file was touched in the very tick in
+    /// which it was looked at. git calls such an entry racy.
+    pub(crate) fn is_racy(&self, looked_at: FsTime) -> bool {
+        self.mtime >= looked_at || self.ctime >= looked_at
+    }
+}
+
+/// What has to be equal for a folder to hold the same names as before: whoever makes, removes or renames
+/// something in it moves its ctime, which nobody can set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    mtime: FsTime,
+    ctime: FsTime,
+    inode: u64,
+    device: u64,
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &FileStat) -> Self {
+        Self {
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        }
+    }
+
+    /// As [`Stat::is_racy`].
+    pub(crate) fn is_racy(&self, looked_at: FsTime) -> bool {
+        self.mtime >= looked_at || self.ctime >= looked_at
+    }
+}

@@ -1,0 +1,343 @@
+//! Pinning: a commit of a repository becomes blobs that suffice to make its workspace on any machine.
+//!
+//! Called at submit, once per task. Everything is read in a git folder of docket's own that borrows the
+//! source's objects, so the source is never written and nothing it configures is run. The pack holds exactly
+//! one commit, its trees and its blobs; the manifest names each file's exact bytes, before any filter.
+
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::BlobHash,
+    snapshot::{Base, Entry, EntryKind, GitBase, Manifest, Submodule},
+};
+
+use fastcdc::v2020::StreamCDC;
+
+use super::submodules::FoundSubmodules;
+use crate::workspace::{
+    blobs::BlobSink,
+    repository::{
+        commit_listing::{Listed, MODE_EXECUTABLE, MODE_GITLINK, MODE_LINK, MODE_TREE, list, safe_path},
+        git::{GitCallError, GitDir, line},
+        pin_error::PinError,
+        source::{DirtyTree, LocalRepo, Resolved, Source, Untracked, dirty_error},
+    },
+};
+
+/// A pack travels in parts of at most this size: small enough for one request body and one row of a
+/// database.
+pub const PIN_PART_BYTES: usize = 4 * 1024 * 1024;
+
+/// Parts of a pack, in bytes: least, usual, most. Cut where the content says so, so that the packs of two
+/// commits share the parts in which they do not differ.
+const PARTS: (usize, usize, usize) = (64 * 1024, 256 * 1024, 1024 * 1024);
+
+/// Parts of a pack that is larger than [`LARGE_PACK_BYTES`]: an event names them all.
+const LARGE_PARTS: (usize, usize, usize) = (1024 * 1024, 2 * 1024 * 1024, PIN_PART_BYTES);
+
+/// From this size on a pack has larger parts, in bytes.
+const LARGE_PACK_BYTES: u64 = 128 * 1024 * 1024;
+
+/// How an LFS pointer file begins.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
+
+/// What to pin, and where docket may write meanwhile.
+#[derive(Debug, Clone)]
+pub struct PinOptions {
+    /// Branch, tag or commit; HEAD if `None`.
+    pub rev: Option<String>,
+    /// What to do with uncommitted changes. They matter only where `rev` is `None`.
+    pub dirty: DirtyTree,
+    /// An existing folder of docket's own for temporary files, on a disk that can hold one pack.
+    pub scratch: PathBuf,
+}
+
+/// Something of the source that the base holds in another form than a person may expect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PinNote {
+    /// A submodule whose commit is not on this machine: its folder is empty in the workspace.
+    Submodule(WorkPath),
+    /// A submodule that is filled at its recorded commit; a task cannot change it.
+    FilledSubmodule(WorkPath),
+    /// A Git LFS file: the workspace holds the pointer.
+    LfsPointer(WorkPath),
+    /// Uncommitted changes of this many paths are part of the base.
+    DirtyIncluded(usize),
+}
+
+/// A pinned base. Its blobs went into the sink.
+#[derive(Debug, Clone)]
+pub struct Pinned {
+    /// What the task records.
+    pub base: Base,
+    /// What to tell the submitter.
+    pub notes: Vec<PinNote>,
+}
+
+/// Pins `source`; every blob of the base goes into `sink`.
+///
+/// # Errors
+/// [`PinError`]; the sink may then hold blobs that nothing names.
+pub async fn pin(
+    source: &Source,
+    options: &PinOptions,
+    sink: &mut impl BlobSink,
+) -> Result<Pinned, PinError> {
+    let Source::Local(path) = source else {
+        let (base, notes) = (finish(&Manifest::default(), None, sink).await?, Vec::new());
+        return Ok(Pinned { base, notes });
+    };
+    if options.rev.is_some() && options.dirty == DirtyTree::Include {
+        return Err(PinError::DirtyOfOther);
+    }
+    let repo = LocalRepo::find(path).await?;
+    let mut resolved = repo.resolve(options.rev.as_deref()).await?;
+    let scratch_error = |source| PinError::Scratch { path: options.scratch.clone(), source };
+    let scratch =
+        tempfile::Builder::new().prefix("pin-").tempdir_in(&options.scratch).map_err(scratch_error)?;
+    let own = GitDir::create(scratch.path(), resolved.format, &[&repo.objects()]).map_err(scratch_error)?;
+
+    let mut notes = Vec::new();
+    if options.rev.is_none() {
+        let dirty = repo.dirty_paths(&own, &resolved.commit, Untracked::Folders).await?;
+        if !dirty.is_empty() {
+            if options.dirty == DirtyTree::Refuse {
+                return Err(dirty_error(&repo, &dirty));
+            }
+            resolved.commit = commit_dirty(&repo, &own, &resolved).await?;
+            notes.push(PinNote::DirtyIncluded(dirty.len()));
+        }
+    }
+    let mut listed = list(&own, &resolved.commit).await?;
+    let modules = FoundSubmodules::find(&repo, &own, &listed, sink).await?;
+    listed.extend(modules.listed);
+    let manifest = read_manifest(&own, &listed, &modules.all, &mut notes).await?;
+    let git = pack(&own, &resolved, (&listed, &modules.roots), sink, &options.scratch).await?;
+    let source = path.to_string_lossy().into_owned();
+    let git = GitBase { source, submodules: modules.all, ..git };
+    Ok(Pinned { base: finish(&manifest, Some(git), sink).await?, notes })
+}
+
+async fn finish(
+    manifest: &Manifest,
+    git: Option<GitBase>,
+    sink: &mut impl BlobSink,
+) -> Result<Base, PinError> {
+    let encoded = manifest.encode();
+    let blob = BlobRef::of(&encoded);
+    sink.put(blob, encoded).await?;
+    Ok(Base { manifest: blob, tree: manifest.tree_hash(), git })
+}
+
+/// A commit of the work tree as it stands, on top of the resolved one, in docket's own folder. Dated as its
+/// parent, so that the same state is the same commit.
+async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Result<String, PinError> {
+    let work_tree = repo.work_tree.as_deref().unwrap_or(Path::new("/"));
+    let index = own.path().join("index");
+    let from = repo.git_dir.join("index");
+    if from.is_file() {
+        fs::copy(&from, &index)
+            .map_err(|source| PinError::Scratch { path: own.path().to_owned(), source })?;
+    }
+    let env: [(&str, &OsStr); 2] =
+        [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
+    // Path by path: `git add` looks into each submodule with another git, and that one runs the filters which
+    // the submodule's own settings name.
+    let mut paths = repo.dirty_paths(own, &resolved.commit, Untracked::Files).await?.join(&0);
+    paths.push(0);
+    let args = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
+    own.run_env(&args, &env, paths).await?;
+    let tree = line(own.run_env(&["write-tree"], &env, Vec::new()).await?);
+    let date = line(
+        own.run(&["log", "-1", "--no-walk", "--format=@%cd", "--date=raw", &resolved.commit], Vec::new())
+            .await?,
+    );
+    let person: [(&str, &OsStr); 6] = [
+        ("GIT_AUTHOR_NAME", "docket".as_ref()),
+        ("GIT_AUTHOR_EMAIL", "docket@localhost".as_ref()),
+        ("GIT_AUTHOR_DATE", date.as_ref()),
+        ("GIT_COMMITTER_NAME", "docket".as_ref()),
+        ("GIT_COMMITTER_EMAIL", "docket@localhost".as_ref()),
+        ("GIT_COMMITTER_DATE", date.as_ref()),
+    ];
+    let args = ["commit-tree", "-p", &resolved.commit, "-m", "Uncommitted changes at submit", &tree];
+    Ok(line(own.run_env(&args, &person, Vec::new()).await?))
+}
+
+/// Reads every file once and notes what a person should know.
+async fn read_manifest(
+    own: &GitDir,
+    listed: &[Listed],
+    modules: &[Submodule],
+    notes: &mut Vec<PinNote>,
+) -> Result<Manifest, PinError> {
+    let mut manifest = Manifest::default();
+    let mut files = Vec::new();
+    let mut seen = HashSet::with_capacity(listed.len());
+    for item in listed {
+        let path = safe_path(&item.path)?;
+        // A link and a folder of one name: what is in the folder would be written through the link.
+        if !seen.insert(&item.path) {
+            let why = "two things have this name";
+            return Err(PinError::UnsafePath { path: path.to_string(), why });
+        }
+        match item.mode {
+            MODE_TREE | MODE_GITLINK => {}
+            _ => files.push((path, item)),
+        }
+    }
+    for module in modules {
+        if module.index.is_some() {
+            notes.push(PinNote::FilledSubmodule(module.path.clone()));
+            continue;
+        }
+        // An empty folder is what git itself puts in the place of a submodule that was not fetched.
+        let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
+        notes.push(PinNote::Submodule(module.path.clone()));
+        manifest.entries.insert(module.path.clone(), entry);
+    }
+    let objects: Vec<_> = files.iter().map(|(_, item)| (item.oid.clone(), item.size)).collect();
+    own.read_blobs(&objects, |at, bytes| {
+        let (path, item) = &files[at];
+        if bytes.starts_with(LFS_POINTER) {
+            notes.push(PinNote::LfsPointer(path.clone()));
+        }
+        let (kind, mode) = match item.mode {
+            MODE_LINK => (EntryKind::Symlink, 0),
+            MODE_EXECUTABLE => (EntryKind::File, 0o755),
+            _ => (EntryKind::File, 0o644),
+        };
+        let entry = Entry { kind, mode, size: bytes.len() as u64, hash: BlobHash::of(&bytes) };
+        manifest.entries.insert(path.clone(), entry);
+        Ok::<(), GitCallError>(())
+    })
+    .await?;
+    Ok(manifest)
+}
+
+/// Makes pack, pack index and index file, and hands them to the sink.
+async fn pack(
+    own: &GitDir,
+    resolved: &Resolved,
+    (listed, roots): (&[Listed], &[String]),
+    sink: &mut impl BlobSink,
+    scratch: &Path,
+) -> Result<GitBase, PinError> {
+    let root = line(own.run(&["rev-parse", &format!("{}^{{tree}}", resolved.commit)], Vec::new()).await?);
+    let mut names = format!("{}\n{root}\n", resolved.commit).into_bytes();
+    for item in listed.iter().filter(|item| item.mode != MODE_GITLINK) {
+        names.extend_from_slice(item.oid.as_bytes());
+        names.push(b'\n');
+    }
+    for root in roots {
+        names.extend_from_slice(root.as_bytes());
+        names.push(b'\n');
+    }
+    let prefix = own.path().join("base");
+    // Deltas the source has are reused; looking for new ones between the files of one commit costs seconds
+    // and gains little.
+    let prefix_text = prefix.to_str().ok_or_else(|| PinError::Scratch {
+        path: scratch.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8"),
+    })?;
+    let args = [
+        "-c",
+        "pack.writeReverseIndex=false",
+        "pack-objects",
+        "-q",
+        "--window=0",
+        "--delta-base-offset",
+        prefix_text,
+    ];
+    let name = line(own.run(&args, names).await?);
+    let index = own.path().join("base-index");
+    let env: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
+    own.run_env(&["-c", "index.version=2", "read-tree", &resolved.commit], &env, Vec::new()).await?;
+
+    let suffixed = |ext: &str| PathBuf::from(format!("{prefix_text}-{name}.{ext}"));
+    let parts = put_parts(&suffixed("pack"), sink).await?;
+    Ok(GitBase {
+        commit: resolved.commit.clone(),
+        branch: resolved.branch.clone(),
+        pack: parts,
+        pack_index: put_file(&suffixed("idx"), sink).await?,
+        index: put_file(&index, sink).await?,
+        source: String::new(),
+        recent: recent(own, &resolved.commit, sink).await?,
+        submodules: Vec::new(),
+    })
+}
+
+/// The last commits and what they touched, for whoever plans a change. A history that is not whole here tells nothing:
+/// it is no part of the base.
+async fn recent(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<Option<BlobRef>, PinError> {
+    let args = [
+        "log",
+        "--max-count=10",
+        "--date=short",
+        "--format=%h %cd %s",
+        "--name-status",
+        "--no-renames",
+        "--no-show-signature",
+        "--no-ext-diff",
+        "--no-color",
+        commit,
+    ];
+    let Ok(said) = own.run(&args, Vec::new()).await else { return Ok(None) };
+    let text = shortened(&String::from_utf8_lossy(&said));
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let blob = BlobRef::of(text.as_bytes());
+    sink.put(blob, text.into_bytes()).await?;
+    Ok(Some(blob))
+}
+
+/// Files of a commit that are named.
+const RECENT_FILES_MAX: usize = 8;
+/// Characters of a line.
+const RECENT_LINE_CHARS_MAX: usize = 120;
+
+/// Commits with their first files, a line each.
+fn shortened(log: &str) -> String {
+    let (mut out, mut files) = (String::new(), 0);
+    for line in log.lines().filter(|line| !line.is_empty()) {
+        // Of a file: a letter and a tab.
+        files = if line.get(1..2) == Some("\t") { files + 1 } else { 0 };
+        if files <= RECENT_FILES_MAX {
+            out.extend(line.chars().take(RECENT_LINE_CHARS_MAX));
+            out.push('\n');
+        } else if files == RECENT_FILES_MAX + 1 {
+            out.push_str("…\n");
+        }
+    }
+    out
+}
+
+async fn put_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
+    let bytes = fs::read(path).map_err(|source| PinError::Scratch { path: path.to_owned(), source })?;
+    let blob = BlobRef::of(&bytes);
+    sink.put(blob, bytes).await?;
+    Ok(blob)
+}
+
+async fn put_parts(path: &Path, sink: &mut impl BlobSink) -> Result<Vec<BlobRef>, PinError> {
+    let fail = |source| PinError::Scratch { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(fail)?;
+    let large = file.metadata().map_err(fail)?.len() > LARGE_PACK_BYTES;
+    let (least, usual, most) = if large { LARGE_PARTS } else { PARTS };
+    let mut parts = Vec::new();
+    for chunk in StreamCDC::new(file, least, usual, most) {
+        let part = chunk.map_err(|e| fail(e.into()))?.data;
+        let blob = BlobRef::of(&part);
+        sink.put(blob, part).await?;
+        parts.push(blob);
+    }
+    Ok(parts)
+}

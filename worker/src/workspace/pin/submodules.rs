@@ -1,0 +1,206 @@
+//! Submodules of a base: filled at their recorded commits where this machine has them, and never part of a result.
+//!
+//! A commit holds of a submodule only which commit of another repository belongs there (a *gitlink*). A workspace needs
+//! its files, a result must keep the gitlink: files that took its place would delete the submodule. So the files are
+//! pinned with the base, changes below a submodule are refused or put back, and what reaches a delivery all the same is
+//! left out. Used by `base` (pin), `materialize`, `deliver` and `patch`, and by the driver through
+//! [`BaseObjects::submodule_of`].
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    snapshot::{EntryKind, Submodule},
+};
+
+use crate::workspace::{
+    blobs::BlobSink,
+    contents::BaseObjects,
+    disk::handles::join,
+    repository::{
+        commit_listing::{Listed, MODE_GITLINK, list, safe_path},
+        git::{GitCallError, GitDir, alternates_file, line},
+        pin_error::PinError,
+        source::LocalRepo,
+    },
+};
+
+/// Submodules that are filled at most, those in submodules included; further ones are left as empty folders.
+const FILLED_MAX: usize = 1_000;
+
+/// Submodules in each other at most.
+const NESTED_MAX: usize = 16;
+
+/// What was found of the submodules of a commit.
+#[derive(Debug, Default)]
+pub(crate) struct FoundSubmodules {
+    /// All of them, in byte order, with what the base records.
+    pub(crate) all: Vec<Submodule>,
+    /// What the filled ones hold, with paths of the whole tree.
+    pub(crate) listed: Vec<Listed>,
+    /// Objects that the pack needs beyond those of `listed`: commits and root trees.
+    pub(crate) roots: Vec<String>,
+}
+
+/// Where to look for a submodule.
+struct Wanted {
+    path: Vec<u8>,
+    commit: String,
+    /// The repository that it is a submodule of.
+    repo: LocalRepo,
+    /// Its path in there.
+    inner: Vec<u8>,
+    depth: usize,
+}
+
+impl FoundSubmodules {
+    /// Looks for the objects of all submodules that `listed`, the tree of a commit of `repo`, names. They are lent to
+    /// `own` by alternates; nothing is run that a submodule configures.
+    pub(crate) async fn find(
+        repo: &LocalRepo,
+        own: &GitDir,
+        listed: &[Listed],
+        sink: &mut impl BlobSink,
+    ) -> Result<Self, PinError> {
+        let mut found = Self::default();
+        let mut alternates = vec![repo.objects()];
+        let mut wanted: Vec<Wanted> = gitlinks(listed, repo, &[], 0).collect();
+        while let Some(next) = wanted.pop() {
+            let path = safe_path(&next.path)?;
+            let mut index = None;
+            if found.all.len() < FILLED_MAX
+                && next.depth < NESTED_MAX
+                && let Some(module) = repository_of(&next).await
+                && let Some(items) = lend(own, &mut alternates, &module, &next.commit).await?
+            {
+                index = Some(index_of(own, &next.commit, sink).await?);
+                let root = format!("{}^{{tree}}", next.commit);
+                found.roots.push(next.commit.clone());
+                found.roots.push(line(own.run(&["rev-parse", &root], Vec::new()).await?));
+                wanted.extend(gitlinks(&items, &module, &next.path, next.depth + 1));
+                let whole = items.into_iter().filter(|item| item.mode != MODE_GITLINK);
+                found.listed.extend(whole.map(|item| Listed { path: join(&next.path, &item.path), ..item }));
+            }
+            found.all.push(Submodule { path, commit: next.commit, index });
+        }
+        found.all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+}
+
+/// The gitlinks of a tree that stands at `prefix`.
+fn gitlinks(
+    listed: &[Listed],
+    repo: &LocalRepo,
+    prefix: &[u8],
+    depth: usize,
+) -> impl Iterator<Item = Wanted> {
+    listed.iter().filter(|item| item.mode == MODE_GITLINK).map(move |item| Wanted {
+        path: join(prefix, &item.path),
+        commit: item.oid.clone(),
+        repo: repo.clone(),
+        inner: item.path.clone(),
+        depth,
+    })
+}
+
+/// The repository of a submodule: the one in its folder, else the one that git keeps for it. One that lies elsewhere and
+/// does not know this work tree is not taken.
+async fn repository_of(wanted: &Wanted) -> Option<LocalRepo> {
+    let inner = Path::new(OsStr::from_bytes(&wanted.inner));
+    if let Some(folder) = wanted.repo.work_tree.as_ref().map(|tree| tree.join(inner))
+        && let Ok(module) = LocalRepo::find(&folder).await
+        // Not the repository around it, nor where a link leads.
+        && module.work_tree.as_ref() == Some(&folder)
+    {
+        return Some(module);
+    }
+    let kept = fs::canonicalize(wanted.repo.common_dir.join("modules").join(inner)).ok()?;
+    if !kept.starts_with(&wanted.repo.common_dir) || !kept.join("HEAD").exists() {
+        return None;
+    }
+    LocalRepo::at(kept, None).ok()
+}
+
+/// Lends the objects of `module` to `own`, and lists the tree of `commit`; nothing where an object of it is not there.
+async fn lend(
+    own: &GitDir,
+    alternates: &mut Vec<PathBuf>,
+    module: &LocalRepo,
+    commit: &str,
+) -> Result<Option<Vec<Listed>>, PinError> {
+    let objects = module.objects();
+    if !alternates.contains(&objects) {
+        alternates.push(objects);
+        let all: Vec<&Path> = alternates.iter().map(PathBuf::as_path).collect();
+        let file = own.path().join("objects/info/alternates");
+        fs::write(&file, alternates_file(&all))
+            .map_err(|source| PinError::Scratch { path: file.clone(), source })?;
+    }
+    let items = match list(own, commit).await {
+        Ok(items) => items,
+        Err(PinError::Git(GitCallError::Refused { .. })) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut names = String::new();
+    for item in items.iter().filter(|item| item.mode != MODE_GITLINK) {
+        names.push_str(&item.oid);
+        names.push('\n');
+    }
+    let found = own.run(&["cat-file", "--batch-check=%(objectname)"], names.into_bytes()).await?;
+    let is_whole = !found.split(|b| *b == b'\n').any(|line| line.ends_with(b" missing"));
+    Ok(is_whole.then_some(items))
+}
+
+/// Git's index of the tree of `commit`, as a blob.
+async fn index_of(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
+    let index = own.path().join("submodule-index");
+    let scratch = |source| PinError::Scratch { path: index.clone(), source };
+    let env: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
+    own.run_env(&["-c", "index.version=2", "read-tree", commit], &env, Vec::new()).await?;
+    let bytes = fs::read(&index).map_err(scratch)?;
+    fs::remove_file(&index).map_err(scratch)?;
+    let blob = BlobRef::of(&bytes);
+    sink.put(blob, bytes).await?;
+    Ok(blob)
+}
+
+impl BaseObjects {
+    /// The submodule that `path` is, or lies in. A result holds of it only which commit belongs there.
+    pub fn submodule_of(&self, path: &WorkPath) -> Option<WorkPath> {
+        let git = self.base.git.as_ref()?;
+        let bytes = path.as_bytes();
+        let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        ends.chain([bytes.len()]).find_map(|end| {
+            let above = WorkPath::new(&bytes[..end])?;
+            // A commit holds no folders, so an entry of one is a submodule that was not filled.
+            let is_empty = self.manifest.entries.get(&above).is_some_and(|e| e.kind == EntryKind::Dir);
+            let is_filled = git.submodules.binary_search_by(|module| module.path.cmp(&above)).is_ok();
+            (is_empty || is_filled).then_some(above)
+        })
+    }
+
+    /// The folders of all submodules, in no order; some may come twice.
+    pub fn submodule_paths(&self) -> impl Iterator<Item = WorkPath> {
+        let modules = self.base.git.iter().flat_map(|git| &git.submodules);
+        let empty = self.manifest.entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Dir);
+        let empty = empty.filter(|_| self.base.git.is_some());
+        modules.map(|module| module.path.clone()).chain(empty.map(|(path, _)| path.clone()))
+    }
+
+    /// Whether the base has submodules at all.
+    pub fn has_submodules(&self) -> bool {
+        self.submodule_paths().next().is_some()
+    }
+
+    /// Whether the files of this submodule are part of the base.
+    pub fn is_filled(&self, module: &WorkPath) -> bool {
+        let modules = self.base.git.iter().flat_map(|git| &git.submodules);
+        modules.into_iter().any(|known| known.path == *module && known.index.is_some())
+    }
+}

@@ -1,0 +1,76 @@
+//! Names that some file system takes for `.git`.
+//!
+//! A tree that is harmless here may be checked out on a Mac or under Windows, and a workspace may stand on a
+//! file system that folds case. git refuses such names as well, so that a run which made one could not be
+//! delivered at all: whoever builds a tree leaves them out. Pure; used by `base`, `deliver` and `patch`.
+
+use docket_sandbox::git_shape::{is_spelled, ntfs_name};
+
+/// Whether `name` is `.git` to a file system that folds case, to HFS+ (which leaves out characters that are not
+/// seen) or to NTFS (which has a short name for it and leaves out what trails).
+pub(crate) fn is_dot_git(name: &[u8]) -> bool {
+    is_spelled(name, ".git") || ntfs_name(name).eq_ignore_ascii_case(b"git~1")
+}
+
+/// Whether git would refuse a link of this name: as `.gitmodules` it would be read from where it leads.
+pub(crate) fn is_dot_gitmodules(name: &[u8]) -> bool {
+    let short =
+        |prefix: &[u8]| name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
+    is_spelled(name, ".gitmodules") || short(b"gitmod~") || short(b"gi7e")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_is_known_and_nothing_else() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".gIt",
+            ".git ",
+            ".git.",
+            ".git . .",
+            ".git::$INDEX_ALLOCATION",
+            ".git\\hooks",
+            "git~1",
+            "GIT~1",
+            "git~1 ",
+            "git~1:x",
+            ".g\u{200c}it",
+            "\u{feff}.git",
+            ".GI\u{202e}T\u{206f}",
+        ] {
+            assert!(is_dot_git(name.as_bytes()), "{name:?}");
+        }
+        for name in [
+            "",
+            ".",
+            "git",
+            ".gitignore",
+            ".github",
+            ".git-x",
+            "git~2",
+            "x.git",
+            ".git\u{301}",
+            ":.git",
+            "..git",
+        ] {
+            assert!(!is_dot_git(name.as_bytes()), "{name:?}");
+        }
+        assert!(!is_dot_git(b".git\xff"));
+        for (name, known) in [
+            (".gitmodules", true),
+            (".GITMODULES ", true),
+            (".gitm\u{200d}odules", true),
+            ("gitmod~1", true),
+            ("GI7EBA~1", true),
+            ("gitmodules", false),
+            (".gitmodules.txt", false),
+            ("gitmod~", false),
+        ] {
+            assert_eq!(is_dot_gitmodules(name.as_bytes()), known, "{name:?}");
+        }
+    }
+}

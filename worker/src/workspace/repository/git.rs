@@ -1,0 +1,397 @@
+//! docket's own git folders and the plumbing calls made in them.
+//!
+//! A [`GitDir`] is written by docket, file by file, so that its configuration is known to the byte. The
+//! objects of a source repository or of a cached base are reached through alternates: whatever *that*
+//! repository configures (filters, hooks, fsmonitor, textconv, promisor remotes) is never read.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::process::{
+    GIT_LISTING_BYTES_MAX, GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git,
+    run_trusted, settings_env,
+};
+
+/// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
+const READ_GROUP_BYTES: u64 = 32 * 1024 * 1024;
+
+/// How long a look into a repository may take that docket did not make. It answers in milliseconds; but its
+/// settings may include a pipe that nobody writes to.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A git call that did not do what it was started for.
+#[derive(Debug, thiserror::Error)]
+pub enum GitCallError {
+    /// It never had a status.
+    #[error("`git {verb}` could not be run")]
+    Run {
+        /// The subcommand.
+        verb: String,
+        /// The reason.
+        #[source]
+        source: GitError,
+    },
+    /// It ended with a failure.
+    #[error("`git {verb}` failed: {message}")]
+    Refused {
+        /// The subcommand.
+        verb: String,
+        /// What it wrote to stderr, cut at 2,000 characters.
+        message: String,
+    },
+    /// Its output is not what this git is documented to write.
+    #[error("`git {verb}` answered what docket does not understand ({what}); docket needs git 2.30 or later")]
+    Answer {
+        /// The subcommand.
+        verb: &'static str,
+        /// What was wrong.
+        what: &'static str,
+    },
+}
+
+/// The hash function of a repository's object names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ObjectFormat {
+    Sha1,
+    Sha256,
+}
+
+impl ObjectFormat {
+    /// Told from the length of a full object name in hexadecimal.
+    pub(crate) fn of_hex(oid: &str) -> Option<Self> {
+        if !oid.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        match oid.len() {
+            40 => Some(Self::Sha1),
+            64 => Some(Self::Sha256),
+            _ => None,
+        }
+    }
+
+    const fn oid_bytes(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    pub(crate) fn zero_oid(self) -> String {
+        "0".repeat(self.oid_bytes() * 2)
+    }
+
+    /// The head of a `config` file that makes git use this format.
+    pub(crate) const fn config(self) -> &'static str {
+        match self {
+            Self::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
+            Self::Sha256 => {
+                "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectformat = sha256\n"
+            }
+        }
+    }
+}
+
+/// A git folder that only docket writes.
+#[derive(Debug, Clone)]
+pub(crate) struct GitDir {
+    dir: PathBuf,
+}
+
+impl GitDir {
+    /// Writes a new one into the existing, empty folder `dir`.
+    pub(crate) fn create(dir: &Path, format: ObjectFormat, alternates: &[&Path]) -> io::Result<Self> {
+        for folder in ["objects/info", "objects/pack", "refs/heads", "info"] {
+            fs::create_dir_all(dir.join(folder))?;
+        }
+        fs::write(dir.join("HEAD"), "ref: refs/heads/docket\n")?;
+        fs::write(dir.join("config"), format.config())?;
+        if !alternates.is_empty() {
+            fs::write(dir.join("objects/info/alternates"), alternates_file(alternates))?;
+        }
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// One that stands already.
+    pub(crate) fn open(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Runs a plumbing command here; its stdout.
+    pub(crate) async fn run(&self, args: &[&str], stdin: Vec<u8>) -> Result<Vec<u8>, GitCallError> {
+        self.run_env(args, &[], stdin).await
+    }
+
+    /// As [`GitDir::run`], with more environment.
+    pub(crate) async fn run_env(
+        &self,
+        args: &[&str],
+        env: &[(&str, &OsStr)],
+        stdin: Vec<u8>,
+    ) -> Result<Vec<u8>, GitCallError> {
+        run_at(&self.dir, args, env, stdin).await
+    }
+
+    /// All of the tree of `commit`: what `ls-tree` says of it, an entry each, ended by a zero.
+    ///
+    /// # Errors
+    /// As [`GitDir::run`]; more than [`GIT_LISTING_BYTES_MAX`].
+    pub(crate) async fn listing(&self, commit: &str) -> Result<Vec<u8>, GitCallError> {
+        let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit];
+        let spec = git_spec(&args, &self.dir, &environment(&self.dir, &[]), Vec::new());
+        let output = match spec {
+            Ok(spec) => {
+                let bounded = TrustedSpec { stdout_bytes_max: GIT_LISTING_BYTES_MAX, ..spec };
+                run_trusted(bounded).await.map_err(GitError::Run)
+            }
+            Err(error) => Err(error),
+        };
+        answered(&args, output)
+    }
+
+    /// Reads the contents of `objects` (name and expected size), in order, calling `each` with the position
+    /// and the bytes. Groups bound what is in memory at a time.
+    pub(crate) async fn read_blobs<E: From<GitCallError>>(
+        &self,
+        objects: &[(String, u64)],
+        mut each: impl FnMut(usize, Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut start = 0;
+        while start < objects.len() {
+            let mut bytes = 0;
+            let count = objects[start..]
+                .iter()
+                .take_while(|(_, size)| {
+                    let first = bytes == 0;
+                    bytes += size + 1;
+                    first || bytes <= READ_GROUP_BYTES
+                })
+                .count()
+                .max(1);
+            let group = &objects[start..start + count];
+            let mut input = String::with_capacity(group.len() * 41);
+            for (oid, _) in group {
+                input.push_str(oid);
+                input.push('\n');
+            }
+            let output = self.run(&["cat-file", "--batch"], input.into_bytes()).await?;
+            let mut rest = output.as_slice();
+            for at in start..start + count {
+                let (content, tail) = next_object(rest).ok_or(GitCallError::Answer {
+                    verb: "cat-file",
+                    what: "an object is missing or the output is cut",
+                })?;
+                each(at, content.to_vec())?;
+                rest = tail;
+            }
+            start += count;
+        }
+        Ok(())
+    }
+}
+
+/// Runs git with `git_dir` as its repository.
+pub(crate) async fn run_at(
+    git_dir: &Path,
+    args: &[&str],
+    env: &[(&str, &OsStr)],
+    stdin: Vec<u8>,
+) -> Result<Vec<u8>, GitCallError> {
+    let output = run_git(args, git_dir, &environment(git_dir, env), stdin).await;
+    answered(args, output)
+}
+
+/// As [`run_at`], in `cwd`, and whatever status it ends with.
+pub(crate) async fn ended_at(
+    (git_dir, cwd): (&Path, &Path),
+    args: &[&str],
+    env: &[(&str, &OsStr)],
+    stdin: Vec<u8>,
+) -> Result<TrustedOutput, GitCallError> {
+    let output = run_git(args, cwd, &environment(git_dir, env), stdin).await;
+    output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })
+}
+
+/// Speaks with a remote from `git_dir`, one of docket's own, in the name of whoever runs docket.
+pub(crate) async fn remote_at(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
+    let failed = |source| GitCallError::Run { verb: verb_of(args), source };
+    let own = ["config", "--global", "--get", "core.sshCommand"];
+    let own = remote_spec(&own, git_dir, Ssh::Quiet).map_err(failed)?;
+    let own = run_trusted(own).await.map_err(|error| failed(GitError::Run(error)))?;
+    let ssh = if own.success() { Ssh::OfSettings } else { Ssh::Quiet };
+    run_trusted(remote_spec(args, git_dir, ssh).map_err(failed)?)
+        .await
+        .map_err(|error| failed(GitError::Run(error)))
+}
+
+/// As [`run_at`], for a quick look into a repository that docket did not make.
+pub(crate) async fn look_at(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
+    let output = match git_spec(args, git_dir, &environment(git_dir, &[]), Vec::new()) {
+        Ok(spec) => run_trusted(TrustedSpec { timeout: LOOK_TIME_MAX, ..spec }).await.map_err(GitError::Run),
+        Err(error) => Err(error),
+    };
+    answered(args, output)
+}
+
+/// The environment under which git runs none of the hooks that the settings of `git_dir` name (git 2.54 and
+/// later): no one setting ends them all, so each is ended by its name.
+pub(crate) async fn without_hooks(git_dir: &Path) -> Result<Vec<(OsString, OsString)>, GitCallError> {
+    let args = ["config", "--null", "--name-only", "--get-regexp", r"^hook\."];
+    let found = match look_at(git_dir, &args).await {
+        Ok(found) => found,
+        // There is none.
+        Err(GitCallError::Refused { .. }) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let unknown = |_| GitCallError::Answer { verb: "config", what: "the name of a hook is not UTF-8" };
+    let found = String::from_utf8(found).map_err(unknown)?;
+    let names = found.split('\0').filter_map(|key| key.strip_prefix("hook.")?.rsplit_once('.'));
+    let off: BTreeSet<String> = names.map(|(name, _)| format!("hook.{name}.enabled")).collect();
+    let off: Vec<_> = off.into_iter().map(|key| (key, "false".to_owned())).collect();
+    Ok(settings_env(&off))
+}
+
+fn environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsString)> {
+    let mut all: Vec<(OsString, OsString)> = vec![
+        ("GIT_DIR".into(), git_dir.into()),
+        // A partial clone must not fetch behind our back: fetching runs what its configuration says.
+        ("GIT_NO_LAZY_FETCH".into(), "1".into()),
+        ("GIT_LITERAL_PATHSPECS".into(), "1".into()),
+    ];
+    all.extend(env.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+    all
+}
+
+fn answered(args: &[&str], output: Result<TrustedOutput, GitError>) -> Result<Vec<u8>, GitCallError> {
+    let output = output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })?;
+    if output.success() {
+        return Ok(output.stdout);
+    }
+    Err(refused(args, &output))
+}
+
+/// What git said as it failed.
+pub(crate) fn refused(args: &[&str], output: &TrustedOutput) -> GitCallError {
+    let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
+    GitCallError::Refused { verb: verb_of(args), message }
+}
+
+fn verb_of(args: &[&str]) -> String {
+    args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned()
+}
+
+/// Text of one line that git wrote.
+pub(crate) fn line(output: Vec<u8>) -> String {
+    String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned()
+}
+
+/// Splits `<oid> <type> <size>\n<content>\n` off the output of `cat-file --batch`.
+fn next_object(output: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = output.iter().position(|b| *b == b'\n')?;
+    let head = std::str::from_utf8(&output[..end]).ok()?;
+    let mut words = head.split(' ').skip(1);
+    let _kind = words.next().filter(|kind| *kind != "missing")?;
+    let size: usize = words.next()?.parse().ok()?;
+    let content = output.get(end + 1..end + 1 + size)?;
+    Some((content, output.get(end + 2 + size..)?))
+}
+
+/// The text of an `objects/info/alternates` file.
+pub(crate) fn alternates_file(folders: &[&Path]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for folder in folders {
+        out.push(b'"');
+        for byte in folder.as_os_str().as_bytes() {
+            match byte {
+                b'"' | b'\\' => out.extend([b'\\', *byte]),
+                0x20..=0x7e => out.push(*byte),
+                _ => out.extend(format!("\\{byte:03o}").into_bytes()),
+            }
+        }
+        out.extend(b"\"\n");
+    }
+    out
+}
+
+/// One entry of a git index file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexedFile {
+    pub(crate) path: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) oid: String,
+}
+
+/// Reads a version 2 index file (what `read-tree` of docket's own git folder writes).
+pub(crate) fn parse_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<IndexedFile>> {
+    const STAT_BYTES: usize = 40;
+    const MODE_AT: usize = 24;
+    let head = bytes.get(..12)?;
+    if !head.starts_with(b"DIRC\0\0\0\x02") {
+        return None;
+    }
+    let count = u32::from_be_bytes(head[8..12].try_into().ok()?) as usize;
+    // Each entry takes more than 62 bytes: a count that lies must not make us reserve memory for it.
+    let mut files = Vec::with_capacity(count.min(bytes.len() / 62));
+    let mut at = 12;
+    for _ in 0..count {
+        let mode = u32::from_be_bytes(bytes.get(at + MODE_AT..at + MODE_AT + 4)?.try_into().ok()?);
+        let oid_at = at + STAT_BYTES;
+        let path_at = oid_at + format.oid_bytes() + 2;
+        let oid = bytes.get(oid_at..oid_at + format.oid_bytes())?;
+        let rest = bytes.get(path_at..)?;
+        let length = rest.iter().position(|b| *b == 0)?;
+        let oid = oid.iter().fold(String::with_capacity(64), |mut hex, byte| {
+            use std::fmt::Write as _;
+            write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+            hex
+        });
+        files.push(IndexedFile { path: rest[..length].to_vec(), mode, oid });
+        // Entries are padded with 1 to 8 NULs to a multiple of eight bytes.
+        at += (path_at - at + length + 8) & !7;
+    }
+    Some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_index_files_are_none_and_never_a_panic() {
+        let mut index = b"DIRC\0\0\0\x02\0\0\0\x01".to_vec();
+        index.extend([0; 24]);
+        index.extend(0o100_644_u32.to_be_bytes());
+        index.extend([0; 12]);
+        index.extend([0xab; 20]);
+        index.extend([0, 3]);
+        index.extend(b"a/b\0\0\0\0\0\0\0");
+        let files = parse_index(&index, ObjectFormat::Sha1).expect("whole");
+        assert_eq!(files, [IndexedFile { path: b"a/b".to_vec(), mode: 0o100_644, oid: "ab".repeat(20) }]);
+        for cut in 0..index.len() - 7 {
+            assert_eq!(parse_index(&index[..cut], ObjectFormat::Sha1), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_batch_answer_that_is_cut_is_none() {
+        let whole = b"ab blob 3\nx\ny\nrest";
+        assert_eq!(next_object(whole), Some((&b"x\ny"[..], &b"rest"[..])));
+        assert_eq!(next_object(b"ab missing\n"), None);
+        assert_eq!(next_object(&whole[..12]), None);
+    }
+
+    #[test]
+    fn odd_folders_are_quoted() {
+        let file = alternates_file(&[Path::new("/a \"b\"\n/\u{e9}")]);
+        assert_eq!(file, b"\"/a \\\"b\\\"\\012/\\303\\251\"\n");
+    }
+}

@@ -1,0 +1,239 @@
+//! A recorded tree as a folder that stands on its own: for a person, or a tool, that wants to look at the past.
+//!
+//! A workspace of a run borrows the base's git objects from docket's cache; a folder handed to somebody must
+//! outlive that cache, so the objects are copied into it. Called by `docket checkout`. Invariants: the tree
+//! hash is proven before the answer; then every mode loses what the caller's umask takes away; no git command runs in
+//! the folder and no link in it is followed.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::WorkPath,
+    ids::TreeHash,
+    snapshot::{Base, LeftOut, PERMISSION_BITS},
+};
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::Mode,
+};
+
+use crate::workspace::{
+    blobs::Blobs,
+    disk::handles::{TreeWriter, open_folder, restrict_child, split, stat_child},
+    materialize::{MaterializeError, WorkspaceOptions, materialize},
+    repository::hidden_repository::HiddenRepositories,
+    restore::{RestoreTarget, restore},
+    snapshot::{
+        merge::{FOLDER_MODE, folder_entry},
+        open_workspace::Workspace,
+        snapshot_error::RestoreError,
+        walk::ALTERNATES,
+    },
+};
+
+/// A pack is never changed, and git itself makes it so.
+const PACK_MODE: u32 = 0o444;
+
+/// Where the copied objects go.
+const PACKS: &[u8] = b".git/objects/pack";
+
+/// A folder that holds a recorded tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedOut {
+    /// The tree hash that was found in it: the recorded one.
+    pub tree: TreeHash,
+    /// How many files and links it holds.
+    pub files: usize,
+    /// Paths that the run's workspace had and no snapshot ever held: they are not here.
+    pub missing: Vec<LeftOut>,
+    /// Files of git that the run itself wrote and that git obeys when it is run in the folder: settings,
+    /// hooks, attributes.
+    pub obeyed_by_git: Vec<WorkPath>,
+}
+
+/// Why there is no such folder.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckoutError {
+    /// The base could not be made.
+    #[error("the tree that the run started from could not be made")]
+    Base(#[from] MaterializeError),
+    /// What the run changed could not be laid over it.
+    #[error("what the run changed could not be restored")]
+    Restore(#[from] RestoreError),
+    /// The modes could not be set.
+    #[error("the modes of the files in {path} could not be set: check the permissions of its parent folder")]
+    Modes {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The objects of the base could not be copied.
+    #[error("the commit's objects could not be copied into {path}: check the permissions and the free space")]
+    Objects {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Makes `dir`, which must be empty or not there, the workspace as it was when `target` was recorded, with a
+/// `.git` that needs nothing outside. Modes are the recorded ones without what this process's umask takes away, as if
+/// the caller had unpacked the files. Nothing else may write in `dir` meanwhile. Blocks on the file system.
+///
+/// # Errors
+/// [`CheckoutError`]; `dir` may then hold a part of the files.
+pub async fn checkout(
+    dir: &Path,
+    base: &Base,
+    target: &RestoreTarget<'_>,
+    blobs: &impl Blobs,
+    options: &WorkspaceOptions,
+) -> Result<CheckedOut, CheckoutError> {
+    let modes = |source| CheckoutError::Modes { path: dir.to_owned(), source };
+    let allowed = allowed_permissions().map_err(modes)?;
+    let mut workspace = materialize(dir, base, blobs, options).await?;
+    let restored = restore(&mut workspace, target, blobs).await?;
+    own_objects(&workspace)
+        .map_err(|source| CheckoutError::Objects { path: workspace.path.clone(), source })?;
+    restrict(&workspace, allowed).map_err(|errno| modes(errno.into()))?;
+    let of_git = target.git_overlay.iter().chain(target.overlay);
+    let hidden = HiddenRepositories::find(workspace.base_manifest(), &workspace.manifest());
+    let obeyed = of_git
+        .filter(|(path, entry)| entry.is_some_and(|entry| is_obeyed(path) || hidden.holds(path, &entry)));
+    Ok(CheckedOut {
+        tree: workspace.tree(),
+        files: workspace.work.index.iter().filter(|(_, _, slot)| is_leaf(slot)).count(),
+        missing: restored.missing,
+        obeyed_by_git: obeyed.map(|(path, _)| path.clone()).collect(),
+    })
+}
+
+/// The permissions that the umask leaves. The system call that reads the umask sets it for every thread of the process,
+/// and a probe in the folder would make it one that is not empty if the process were killed: the kernel says it here.
+fn allowed_permissions() -> io::Result<u32> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let umask = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok());
+    let umask = umask.ok_or_else(|| io::Error::other("/proc/self/status does not name the umask"))?;
+    Ok(PERMISSION_BITS & !umask)
+}
+
+/// Takes from every file and folder what `allowed` does not hold, the deepest first: a folder may become unreadable.
+fn restrict(workspace: &Workspace, allowed: u32) -> nix::Result<()> {
+    let slots = workspace.work.index.iter().chain(workspace.git.index.iter());
+    let excess = slots.filter(|(_, _, slot)| slot.stat.permissions() & !allowed != 0);
+    let mut paths: Vec<(&[u8], &[u8])> = excess.map(|(folder, name, _)| (folder, name)).collect();
+    paths.sort_unstable_by(|a, b| b.cmp(a));
+    for (folder, name) in paths {
+        restrict_child(open_folder(workspace.root.as_fd(), folder)?.as_fd(), name, allowed)?;
+    }
+    Ok(())
+}
+
+fn is_leaf(slot: &crate::workspace::snapshot::index::Slot) -> bool {
+    matches!(slot.what, crate::workspace::snapshot::index::What::Kept(_))
+}
+
+/// Whether git takes orders from the file: in the folder's own `.git` or in that of a repository inside it.
+fn is_obeyed(path: &WorkPath) -> bool {
+    let mut parts = path.parts().skip_while(|part| !part.eq_ignore_ascii_case(b".git")).skip(1);
+    match parts.next() {
+        Some(b"config" | b"config.worktree") => true,
+        Some(b"hooks") => parts.next().is_some(),
+        Some(b"info") => parts.next() == Some(b"attributes"),
+        // Settings of submodules and linked work trees.
+        Some(b"modules" | b"worktrees") => parts.any(|part| part.starts_with(b"config") || part == b"hooks"),
+        Some(_) | None => false,
+    }
+}
+
+/// Copies the borrowed objects into the workspace and ends the borrowing. Where the run removed its git
+/// folder, or the part of it that says where to borrow, there is nothing to own.
+fn own_objects(workspace: &Workspace) -> io::Result<()> {
+    let Some(objects) = workspace.borrowed_objects() else { return Ok(()) };
+    let root = workspace.root.as_fd();
+    let (info, name) = split(ALTERNATES);
+    let Ok(info) = open_folder(root, info) else { return Ok(()) };
+    if stat_child(info.as_fd(), name).is_err() {
+        return Ok(());
+    }
+    let packs = packs_folder(workspace)?;
+    for pack in fs::read_dir(objects.join("pack"))? {
+        let pack = pack?;
+        let to = match openat(
+            &packs,
+            pack.file_name().as_os_str(),
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::from_bits_truncate(PACK_MODE),
+        ) {
+            // The name says what is in it: the run copied it already.
+            Err(Errno::EEXIST) => continue,
+            opened => opened?,
+        };
+        io::copy(&mut File::open(pack.path())?, &mut File::from(to))?;
+    }
+    let mut writer = TreeWriter::new(open_folder(root, b"")?, workspace.owner);
+    let alternates = WorkPath::new(ALTERNATES).expect("a constant without empty parts or dots");
+    Ok(writer.remove(&alternates)?)
+}
+
+/// The folder of packs; made where the run removed it, or put something else there.
+fn packs_folder(workspace: &Workspace) -> nix::Result<OwnedFd> {
+    let root = workspace.root.as_fd();
+    match open_folder(root, PACKS) {
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {
+            let mut writer = TreeWriter::new(open_folder(root, b"")?, workspace.owner);
+            let path = WorkPath::new(PACKS).expect("a constant without empty parts or dots");
+            writer.put(&path, &folder_entry(FOLDER_MODE), &[])?;
+            open_folder(root, PACKS)
+        }
+        opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn allowed_permissions_are_those_of_a_new_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let new = parent.path().join("new");
+        fs::create_dir(&new).unwrap();
+        let mode = fs::metadata(&new).unwrap().permissions().mode();
+        assert_eq!(allowed_permissions().unwrap(), mode & PERMISSION_BITS);
+    }
+
+    #[test]
+    fn what_git_obeys_is_known_at_any_depth() {
+        for (path, obeyed) in [
+            (".git/config", true),
+            (".git/config.worktree", true),
+            (".git/hooks/pre-commit", true),
+            (".git/info/attributes", true),
+            (".git/modules/sub/config", true),
+            ("vendor/lib/.git/hooks/post-checkout", true),
+            ("vendor/lib/.GIT/config", true),
+            (".git/HEAD", false),
+            (".git/hooks", false),
+            (".git/refs/heads/config", false),
+            (".git/info/exclude", false),
+            ("config", false),
+            ("src/hooks/x", false),
+        ] {
+            assert_eq!(is_obeyed(&WorkPath::new(path).unwrap()), obeyed, "{path}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Recorded trees looked at: what stands in one, what differs, who wrote a line; and one handed to a person.
+
+pub(super) mod blame;
+pub(super) mod checkout;
+pub(super) mod past;
+pub(super) mod touches;
+pub(super) mod view;
