@@ -213,6 +213,13 @@ pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
     })
 }
 
+/// A run's whole history, cut into turns.
+pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
+    FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
+        format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

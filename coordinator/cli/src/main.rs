@@ -92,6 +92,7 @@ mod serve;
 mod shell;
 mod show;
 mod signals;
+mod spans;
 mod step;
 mod submit;
 mod supervise;

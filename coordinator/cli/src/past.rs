@@ -24,7 +24,6 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    replay,
 };
 
 /// A path that is not there is answered with so many that were perhaps meant.
@@ -67,7 +66,7 @@ pub(crate) struct Apart {
 impl Past {
     /// Reads a run's log and its base.
     pub(crate) async fn open(cx: &Context, client: &Client, run: RunId) -> Outcome<Self> {
-        let history = replay::history(client, run).await?;
+        let history = lineage::history(client, run).await?;
         let pins = lineage::started(&history, run)?;
         let base = cached_base(&pins.base, &Remote(client), &cx.home.folder("cache")?)
             .await

@@ -7,7 +7,10 @@ mod request;
 mod text;
 mod tools;
 
-use crate::{lineage::started, turns::Reader};
+use crate::{
+    lineage::{history, started},
+    turns::Reader,
+};
 use std::ops::RangeInclusive;
 
 use docket_schema::{
@@ -143,13 +146,6 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 /// The view of all turns, for the demo, which has its coordinator already.
 pub(crate) async fn all_of(cx: &Context, client: &Client, run: RunId) -> Outcome<()> {
     say(cx, client, run, &Args::default()).await.map(drop)
-}
-
-/// A run's whole history, cut into turns.
-pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
-    FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
-        format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-    })
 }
 
 async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome {

@@ -5,6 +5,7 @@ mod file;
 mod jsonl;
 mod texts;
 
+use crate::spans;
 use std::io::Write as _;
 
 use docket_schema::{
@@ -96,7 +97,7 @@ pub(crate) async fn write(
         }
         (Format::Otlp, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;
-            let spans = telemetry::of_events(run, &events).fail_with(Exit::EngineMissing, || {
+            let spans = spans::of_events(run, &events).fail_with(Exit::EngineMissing, || {
                 "this build does not know an event of the run".to_owned()
             })?;
             let resource = Resource {

@@ -2,6 +2,7 @@
 //! and what they changed there, as the beginning of a run that goes on from it.
 
 use crate::blobs;
+use crate::lineage;
 use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 
 use docket_sandbox::{Attended, CommandSpec, Ended};
@@ -151,7 +152,7 @@ async fn target(client: &Client, args: &Args) -> Outcome<Target> {
     let run = resolve::run(client, &args.id).await?;
     let task = client.run(run).await?.task;
     let spec = client.task(task).await?.task.spec;
-    let history = replay::history(client, run).await?;
+    let history = lineage::history(client, run).await?;
     let turn = turn_of(&history, args.turn)?;
     let state = history.state_at_end(turn).fail_as(Exit::Refused)?;
     Ok(Target { run, turn, state, spec })

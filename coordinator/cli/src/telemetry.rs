@@ -9,6 +9,7 @@
 
 mod sender;
 
+use crate::spans::folded;
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
@@ -273,27 +274,6 @@ impl Trouble {
             tracing::info!("traces are sent again");
         }
     }
-}
-
-/// The whole trace of a run, as far as it went. `events` are all that it stands on: those of its parents are in no span.
-pub(crate) fn of_events(run: RunId, events: &[Envelope]) -> Result<Vec<Span>, DecodeError> {
-    let mut fold = RunSpans::new(run);
-    let mut spans = Vec::new();
-    for event in events {
-        spans.extend(folded(&mut fold, run, event)?);
-    }
-    Ok(spans)
-}
-
-/// The next event of a run's whole history. Of what it shares with its parents only their beginnings say something of it.
-fn folded(fold: &mut RunSpans, run: RunId, event: &Envelope) -> Result<Vec<Span>, DecodeError> {
-    if event.stream == StreamId::Run(run) {
-        return fold.take(event);
-    }
-    if event.seq == Seq(1) {
-        fold.inherit(event)?;
-    }
-    Ok(Vec::new())
 }
 
 #[cfg(test)]

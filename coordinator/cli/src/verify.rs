@@ -220,7 +220,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut exit = report.exit();
     if args.tools && report.ok {
         for run in runs {
-            let history = crate::replay::history(&access.client, run).await?;
+            let history = crate::lineage::history(&access.client, run).await?;
             let last = history.turns().last().map_or(Turn(0), |span| span.turn);
             let choice = Choice { turns: Turn(0)..=last, gates: args.gates };
             exit = exit.worse(run_again(&cx, &access.client, run, &history, choice).await?);

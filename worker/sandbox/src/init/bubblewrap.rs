@@ -38,9 +38,9 @@ use super::{
         plan::{Call, Entry, INNER_ID, Plan, read_json, write_frame},
     },
     namespaces::{become_user, seal},
-    network, reaper,
-    start::{Failure, Orders, at, keep_on_exec},
-    sys,
+    network,
+    orders::{Failure, Orders, at, keep_on_exec},
+    reaper, sys,
 };
 
 /// Second argument of the init that bubblewrap starts.

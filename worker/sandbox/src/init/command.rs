@@ -22,7 +22,7 @@ use nix::{
 use super::{
     super::plan::{Backend, InitReport, Plan},
     confine, network,
-    start::{Failure, Orders, at},
+    orders::{Failure, Orders, at},
     sys,
 };
 

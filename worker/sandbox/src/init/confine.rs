@@ -14,8 +14,8 @@ use seccompiler::apply_filter;
 
 use super::{
     super::plan::{Access, Backend, Plan},
+    orders::{Failure, at},
     seccomp::programs,
-    start::{Failure, at},
 };
 
 /// More than any build or test server opens, less than what exhausts the host's table.

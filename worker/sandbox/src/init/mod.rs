@@ -13,6 +13,7 @@ mod confine;
 mod mounts;
 mod namespaces;
 mod network;
+mod orders;
 mod probe;
 mod reaper;
 mod seccomp;

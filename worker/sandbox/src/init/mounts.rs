@@ -22,7 +22,7 @@ use nix::{
 
 use super::{
     super::plan::{Call, Entry, INNER_HOME, INNER_ID, Plan},
-    start::{Failure, at},
+    orders::{Failure, at},
     sys,
 };
 

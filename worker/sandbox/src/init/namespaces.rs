@@ -19,9 +19,9 @@ use nix::{
 
 use super::{
     super::plan::{INNER_ID, Plan},
-    mounts, network, reaper,
-    start::{Failure, Orders, Waiting, at},
-    sys,
+    mounts, network,
+    orders::{Failure, Orders, Waiting, at},
+    reaper, sys,
 };
 
 /// Runs as the first process outside: unshares, forks pid 1, waits for it. All walls that are the same for every

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     super::hand,
-    start::{Failure, Orders, at},
+    orders::{Failure, Orders, at},
 };
 
 /// Set to the proxy's address. Programs read the lower case, the upper case, or their own.

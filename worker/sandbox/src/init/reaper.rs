@@ -22,7 +22,7 @@ use nix::{
 use super::{
     super::plan::InitReport,
     command,
-    start::{Failure, Orders, at},
+    orders::{Failure, Orders, at},
     sys,
 };
 

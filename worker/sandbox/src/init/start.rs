@@ -1,117 +1,14 @@
 //! Where a re-executed docket begins: reads what it is told and chooses the backend.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, Write},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
-    },
-};
-
-use nix::{
-    fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
-    sys::memfd::{MFdFlags, memfd_create},
-    unistd::{Whence, dup2_stdin, lseek, pipe2},
-};
+use std::ffi::OsString;
 
 use super::{
-    super::{
-        config::INIT_MARKER,
-        hand,
-        plan::{Backend, Call, InitReport, Plan, Stdin, read_frame, read_json, write_frame},
-    },
+    super::{config::INIT_MARKER, plan::Backend},
     bubblewrap, namespaces,
+    orders::Waiting,
     probe::{self, PROBE_ARGUMENT},
     reaper,
 };
-
-/// A step of the init that failed.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) step: String,
-    pub(super) errno: i32,
-}
-
-/// Names the step at which an error came up.
-pub(super) fn at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> Failure {
-    move |error| {
-        let error: io::Error = error.into();
-        Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(nix::libc::EIO) }
-    }
-}
-
-/// Everything the init was told, and the socket on which it answers.
-pub(super) struct Orders {
-    pub(super) plan: Plan,
-    pub(super) call: Call,
-    /// What becomes the command's stdin.
-    pub(super) stdin: OwnedFd,
-    /// To docket. Its end of file means that docket is gone or wants an end.
-    pub(super) control: UnixStream,
-    /// Where the way out listens, once it is open.
-    pub(super) proxy_port: Option<u16>,
-}
-
-/// An init that knows its sandbox and waits for a command: some time may pass until one comes, or none ever does.
-pub(super) struct Waiting {
-    pub(super) plan: Plan,
-    pub(super) control: UnixStream,
-    null: OwnedFd,
-}
-
-impl Waiting {
-    /// Reads the plan from the socket at descriptor 0 and moves that socket away from there.
-    pub(super) fn read() -> io::Result<Self> {
-        let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let plan = read_json(&mut &control)?;
-        let null: OwnedFd = File::open("/dev/null")?.into();
-        dup2_stdin(&null)?;
-        Ok(Self { plan, control, null })
-    }
-
-    /// Waits for the command. An error is an end without one.
-    pub(super) fn orders(self) -> io::Result<Orders> {
-        let Self { plan, control, null } = self;
-        let call: Call = read_json(&mut &control)?;
-        let stdin = match call.stdin {
-            Stdin::Empty => null,
-            Stdin::Frame => {
-                let bytes = read_frame(&mut &control)?;
-                let mut file = File::from(memfd_create("stdin", MFdFlags::MFD_CLOEXEC)?);
-                file.write_all(&bytes)?;
-                lseek(&file, 0, Whence::SeekSet)?;
-                file.into()
-            }
-            Stdin::Open => {
-                let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-                hand::give(&control, &write)?;
-                read
-            }
-        };
-        Ok(Orders { plan, call, stdin, control, proxy_port: None })
-    }
-}
-
-impl Orders {
-    /// Answers docket. The first answer counts; a socket that is gone needs none.
-    pub(super) fn report(control: &UnixStream, report: &InitReport) {
-        if let Ok(bytes) = serde_json::to_vec(report) {
-            let _ = write_frame(&mut &*control, &bytes);
-        }
-    }
-
-    pub(super) fn report_failure(control: &UnixStream, failure: Failure) {
-        Self::report(control, &InitReport::SetupFailed { step: failure.step, errno: failure.errno });
-    }
-}
-
-/// Lets a descriptor live on through `execve`.
-pub(super) fn keep_on_exec(fd: &impl AsFd) -> io::Result<()> {
-    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    Ok(())
-}
 
 /// The arguments after [`INIT_MARKER`] when this process was started as a sandbox's init. A binary that uses
 /// the sandbox asks this first thing in `main`, before any thread exists, and hands the answer to
