@@ -1,6 +1,7 @@
 //! A clean checkout: a run's base, then its result, made again from the log in a folder of its own, and commands run in
 //! it behind walls. What the run's own workspace held beside that (ignored files, caches) is not there.
 
+use crate::values;
 use std::path::Path;
 
 use docket_sandbox::{Sandbox, SandboxConfig, workspace_owner};
@@ -74,7 +75,7 @@ impl Clean {
 
     /// Walls around it, as the settings have them.
     pub(crate) async fn sandbox(&self, cx: &Context) -> Outcome<Sandbox> {
-        let mut config = SandboxConfig::new(supervise::backend(cx.config.sandbox), &self.root());
+        let mut config = SandboxConfig::new(values::backend(cx.config.sandbox), &self.root());
         config.limits = cx.config.limits;
         Sandbox::prepare(config).await.fail_with(Exit::Failed, || "cannot make a sandbox".to_owned())
     }

@@ -18,7 +18,6 @@ use docket_worker::client::{Client, Lineage};
 use crate::{
     fail::{Exit, FailWith as _, Outcome},
     progress::Progress,
-    telemetry,
 };
 
 pub(crate) use atif::thought;

@@ -2,6 +2,7 @@
 //! hold, or what a policy says.
 
 use crate::policy_file;
+use crate::values;
 use std::{
     ffi::OsString,
     io::IsTerminal as _,
@@ -181,7 +182,7 @@ fn say_refused(cx: &Context, judged: &Judgement) {
 }
 
 async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Outcome {
-    let choice = supervise::backend(args.sandbox.unwrap_or(cx.config.sandbox));
+    let choice = values::backend(args.sandbox.unwrap_or(cx.config.sandbox));
     let (workspace, home) = (args.workspace.canonicalize(), cx.home.path().canonicalize());
     if let (Ok(workspace), Ok(home)) = (workspace, home)
         && (workspace.starts_with(&home) || home.starts_with(&workspace))

@@ -263,16 +263,6 @@ async fn preflight(settings: (SandboxChoice, Limits), scratch: PathBuf) -> Resul
     Ok(Preflight { lines, walls: Some(sandbox.checked()), layers })
 }
 
-/// The worker's choice as the sandbox takes it.
-pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
-    match choice {
-        SandboxChoice::Auto => BackendChoice::Auto,
-        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
-        SandboxChoice::Namespaces => BackendChoice::Namespaces,
-        SandboxChoice::None => BackendChoice::None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

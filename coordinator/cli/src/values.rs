@@ -2,6 +2,7 @@
 //!
 //! Every error says what the value must be; the caller names the flag or field.
 
+use docket_sandbox::BackendChoice;
 use docket_schema::{
     content::WorkPath,
     message::ModelRef,
@@ -9,6 +10,8 @@ use docket_schema::{
     task::check_model,
     tool::ToolSet,
 };
+
+use docket_worker::bootstrap::SandboxChoice;
 
 use crate::{
     config,
@@ -76,6 +79,16 @@ pub(crate) fn store(text: &str) -> Result<String, String> {
 pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
     check_model(model)
         .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
+}
+
+/// The worker's choice as the sandbox takes it.
+pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
+    match choice {
+        SandboxChoice::Auto => BackendChoice::Auto,
+        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
+        SandboxChoice::Namespaces => BackendChoice::Namespaces,
+        SandboxChoice::None => BackendChoice::None,
+    }
 }
 
 #[cfg(test)]
