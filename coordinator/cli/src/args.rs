@@ -49,125 +49,125 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Do one task from start to finish, here and now
-    Run(crate::run::Args),
+    Run(crate::commands::tasks::run::Args),
     /// Put a task into the backlog
-    Submit(crate::submit::Args),
+    Submit(crate::commands::tasks::submit::Args),
     /// List tasks
-    Ps(crate::ps::Args),
+    Ps(crate::commands::tasks::ps::Args),
     /// Everything as it goes: what needs you, what runs, workers, until q
-    Top(crate::top::Args),
+    Top(crate::tui::top::Args),
     /// Tasks that were submitted together, and how they stand
-    Batch(crate::batch::Args),
+    Batch(crate::commands::tasks::batch::Args),
     /// What keeps a task from running
-    Why(crate::why::Args),
+    Why(crate::commands::tasks::why::Args),
     /// What model calls cost: by role and model, of a run, a batch, a week
-    Cost(crate::cost::Args),
+    Cost(crate::commands::reports::cost::Args),
     /// How well tasks went, against the targets: of a task, a batch, by week
-    Metrics(crate::metrics::Args),
+    Metrics(crate::commands::reports::metrics::Args),
     /// The same tasks through several models or engines, side by side
-    Compare(crate::compare::Args),
+    Compare(crate::commands::reports::compare::Args),
     /// A suite of tasks with known ends, through one engine or several: which passed, and at what price
     Eval(crate::eval::Args),
     /// Everything about a task or a run
-    Show(crate::show::Args),
+    Show(crate::commands::tasks::show::Args),
     /// Watch a run as it goes
-    Follow(crate::follow::Args),
+    Follow(crate::commands::runs::follow::Args),
     /// The raw events of a task or a run
-    Logs(crate::logs::Args),
+    Logs(crate::commands::runs::logs::Args),
     /// What a run, or one of its turns, changed, as a patch
-    Diff(crate::diff::Args),
+    Diff(crate::commands::runs::diff::Args),
     /// A folder with a run's files as they were after a turn
-    Checkout(crate::checkout::Args),
+    Checkout(crate::commands::runs::checkout::Args),
     /// A file as it was after a turn
-    Cat(crate::cat::Args),
+    Cat(crate::commands::runs::cat::Args),
     /// Which turn wrote each line of a file
-    Blame(crate::blame::Args),
+    Blame(crate::commands::runs::blame::Args),
     /// Put what a run changed onto a branch of its source repository
-    Apply(crate::apply::Args),
+    Apply(crate::commands::review::apply::Args),
     /// Push that branch to the repository's remote
-    Push(crate::push::Args),
+    Push(crate::commands::review::push::Args),
     /// Take a result: what was asked for is delivered
-    Accept(crate::accept::Args),
+    Accept(crate::commands::review::accept::Args),
     /// Do not take a result: a new run goes on from it and is told why
-    Reject(crate::reject::Args),
+    Reject(crate::commands::review::reject::Args),
     /// Say something to a running run
-    Tell(crate::tell::Args),
+    Tell(crate::commands::tasks::tell::Args),
     /// What models may do: check a policy, see what holds in a run, change it
-    Policy(crate::policy::Args),
+    Policy(crate::commands::local::policy::Args),
     /// Answer what a run asks; it goes on where it stood
-    Answer(crate::answer::Args),
+    Answer(crate::commands::tasks::answer::Args),
     /// Let a task rest: its run ends its turn, and its slot is free
-    Pause(crate::pause::Args),
+    Pause(crate::commands::tasks::pause::Args),
     /// Let a paused task go on where it rested
-    Unpause(crate::pause::UnpauseArgs),
+    Unpause(crate::commands::tasks::pause::UnpauseArgs),
     /// Cancel a task, running or not
-    Cancel(crate::cancel::Args),
+    Cancel(crate::commands::tasks::cancel::Args),
     /// Give tasks another priority
-    Reprioritize(crate::reprioritize::Args),
+    Reprioritize(crate::commands::tasks::reprioritize::Args),
     /// Put an ended task back into the backlog, from its start
-    Retry(crate::retry::Args),
+    Retry(crate::commands::tasks::retry::Args),
     /// Go on with a run from the end of a turn
-    Resume(crate::resume::Args),
+    Resume(crate::commands::runs::resume::Args),
     /// Go on from a turn as a new task, with another model, a hint, or once more
-    Fork(crate::fork::Args),
+    Fork(crate::commands::runs::fork::Args),
     /// A shell in a run's workspace as it was at a turn
-    Shell(crate::shell::Args),
+    Shell(crate::commands::runs::shell::Args),
     /// One command behind the walls of a run's commands, to try them and a policy
-    Sandbox(crate::sandbox::Args),
+    Sandbox(crate::commands::local::sandbox::Args),
     /// Step through a run, turn by turn, offline
-    Replay(crate::replay::Args),
+    Replay(crate::commands::runs::replay::Args),
     /// A run on the screen: each turn's prompt, decision, calls, changes, files
-    Step(crate::step::Args),
+    Step(crate::tui::step::Args),
     /// Check that the log is whole and unaltered
-    Verify(crate::verify::Args),
+    Verify(crate::commands::runs::verify::Args),
     /// Write a run to a file: for another installation, or for other programs
-    Export(crate::export::Args),
+    Export(crate::commands::runs::export::Args),
     /// Take in a backlog: JSON Lines, a checklist, issues, SWE-bench; or a run that was exported elsewhere
-    Import(Box<crate::import::Args>),
+    Import(Box<crate::commands::runs::import::Args>),
     /// Which blobs nothing names any more; drop them
-    Gc(crate::gc::Args),
+    Gc(crate::commands::admin::gc::Args),
     /// Serve other agents: an MCP server that submits, looks and answers
-    Mcp(crate::mcp::Args),
+    Mcp(crate::commands::tasks::mcp::Args),
     /// Move tasks that ended long ago to files; bring them back
-    Archive(crate::archive::Args),
+    Archive(crate::commands::admin::archive::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
-    Up(crate::up::Args),
+    Up(crate::services::up::Args),
     /// A coordinator alone
-    Serve(crate::serve::Args),
+    Serve(crate::services::serve::Args),
     /// The dashboard, in a browser
-    Dashboard(crate::dashboard::Args),
+    Dashboard(crate::commands::admin::dashboard::Args),
     /// A worker for a coordinator elsewhere
-    Worker(crate::worker::Args),
+    Worker(crate::services::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
-    Workers(crate::workers::Args),
+    Workers(crate::commands::admin::workers::Args),
     /// How fast model providers may be asked, by all workers together
-    Limit(crate::limit::Args),
+    Limit(crate::commands::admin::limit::Args),
     /// What runs remember beyond themselves: list, show, delete
-    Memory(crate::memory::Args),
+    Memory(crate::commands::admin::memory::Args),
     /// Who is told of what needs them, and what became of it: list, try, retry
-    Notify(crate::notify::Args),
+    Notify(crate::commands::admin::notify::Args),
     /// Tasks that come again and again: add, list, pause, run one
-    Schedule(crate::schedule::Args),
+    Schedule(crate::commands::tasks::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
-    Queue(crate::queue::Args),
+    Queue(crate::commands::admin::queue::Args),
     /// What applications enqueued in their own transactions and what is no task: list, retry, drop
-    Inbox(crate::inbox::Args),
+    Inbox(crate::commands::admin::inbox::Args),
     /// Who may call the coordinator: make, list, revoke tokens
-    Token(crate::token::Args),
+    Token(crate::commands::admin::token::Args),
     /// The database: migrate it, rebuild what is derived from the log
-    Db(crate::db::Args),
+    Db(crate::commands::admin::db::Args),
     /// What this machine can do: sandbox, store, toolchains
-    Doctor(crate::doctor::Args),
+    Doctor(crate::commands::local::doctor::Args),
     /// Four tasks, two workers, two kills: see it work
     Demo(crate::demo::Args),
     /// Measure this machine for its size: appends, tasks, turns, memory
-    Bench(crate::bench::BenchArgs),
+    Bench(crate::commands::local::bench::BenchArgs),
     /// One tool of the agent by itself
-    Tool(crate::tool::Args),
+    Tool(crate::commands::local::tool::Args),
     /// Manual pages, one for each command
-    Man(crate::man::Args),
+    Man(crate::commands::local::man::Args),
     /// A completion script for your shell
-    Completions(crate::completions::Args),
+    Completions(crate::commands::local::completions::Args),
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use docket_worker::{
     mcp::McpServer,
 };
 
-use crate::{
+use crate::output::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
 };
@@ -341,3 +341,4 @@ fn plain(value: &toml::Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests;
+pub(crate) mod values;

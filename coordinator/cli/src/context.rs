@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use crate::{
     config::Config,
-    display::{ColorChoice, Screen},
-    fail::{Exit, FailWith as _, Outcome},
     home::Home,
+    output::{
+        display::{ColorChoice, Screen},
+        fail::{Exit, FailWith as _, Outcome},
+    },
 };
 
 /// Flags of every command.

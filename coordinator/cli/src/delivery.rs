@@ -1,10 +1,11 @@
 //! The result of a run as git objects, and its delivery.
 
 mod claim;
+pub(crate) mod deliverer;
 mod hook;
 mod steps;
 
-use crate::lineage;
+use crate::history::lineage;
 use docket_schema::{
     content::WorkPath,
     ids::RunId,
@@ -19,10 +20,12 @@ pub(crate) use claim::{Claims, deliver_now};
 pub(crate) use steps::{Ask, Done, Undone, deliver, deliveries, say, source_of};
 
 use crate::{
-    blobs::Remote,
     context::Context,
-    display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    history::blobs::Remote,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
 };
 
 /// A run's tree as git objects.

@@ -15,13 +15,14 @@ use docket_worker::client::Client;
 use serde::Serialize;
 
 use crate::{
+    commands::runs::{replay, verify},
     context::Context,
-    display::{self, Cell, Style, Table},
-    fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Home, OwnerCommand},
-    replay,
-    serve::{Served, ServerArgs},
-    verify,
+    output::{
+        display::{self, Cell, Style, Table},
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
+    services::serve::{Served, ServerArgs},
 };
 
 /// The lease of the demo: short, so that a killed supervisor's work is taken over while one watches.
@@ -111,7 +112,8 @@ async fn play(cx: &Context, client: &Client, address: &str, begun: Instant) -> O
         }
         say(cx, "");
     }
-    let verified = verify::whole_log(cx, client, &crate::lineage::Source::Client(client.clone())).await?;
+    let verified =
+        verify::whole_log(cx, client, &crate::history::lineage::Source::Client(client.clone())).await?;
     if !cx.json() {
         verify::say(cx, &verified);
     }

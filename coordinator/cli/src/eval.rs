@@ -29,14 +29,18 @@ use self::{
     suite::Suite,
 };
 use crate::{
+    config::values::model,
+    connect::logging,
     context::Context,
-    display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
     home::Home,
-    logging,
-    roles::{self, RoleModel},
-    task_checks::check_keys,
-    values::model,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
+    tasks::{
+        roles::{self, RoleModel},
+        task_checks::check_keys,
+    },
 };
 
 /// Flags.

@@ -4,6 +4,9 @@
 //! lock belongs to the open file: it goes with the process that holds it, however that ends. Whoever
 //! only asks does not take the lock, so that asking never keeps an owner from starting.
 
+pub(crate) mod handover;
+pub(crate) mod worker_registry;
+
 use std::{
     fs::{File, OpenOptions, Permissions},
     io::{Read as _, Seek as _, Write as _},
@@ -22,9 +25,11 @@ use nix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
-    handover::HandoverRequest,
+    home::handover::HandoverRequest,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
 };
 
 /// Bits of a folder's mode that let others put files of theirs into it.

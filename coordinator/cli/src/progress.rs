@@ -9,7 +9,7 @@ use std::{fmt::Write, io::IsTerminal as _, time::Duration};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-use crate::{context::Context, display};
+use crate::{context::Context, output::display};
 
 /// How often it moves while nothing comes.
 const SPIN: Duration = Duration::from_millis(100);

@@ -96,7 +96,7 @@ fn exit_codes_are_as_the_help_says() {
         seen += 1;
         let _ = writeln!(text, "| {code} | {} |", cell(says));
     }
-    assert_eq!(seen - 1, crate::fail::Exit::EngineMissing.code(), "every code is told");
+    assert_eq!(seen - 1, crate::output::fail::Exit::EngineMissing.code(), "every code is told");
     text.push_str(
         "\nWith `--json` an error is one line of JSON on standard error: `{\"error\": …, \"exit\": …}`.\n\n\
          These commands say more of theirs:\n\n",

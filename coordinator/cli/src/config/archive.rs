@@ -9,7 +9,7 @@ use docket_coordinator::{
 use docket_schema::ids::QueueName;
 
 use super::{Key, amounts};
-use crate::fail::{Exit, Failure, Outcome};
+use crate::output::fail::{Exit, Failure, Outcome};
 
 /// Where old tasks go, and when.
 #[derive(Debug, Clone)]

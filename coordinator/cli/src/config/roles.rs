@@ -13,7 +13,7 @@ use docket_worker::engine::{
 use toml::{Table, Value};
 
 use super::{amounts::TEMPERATURE, keys::MODEL, plain};
-use crate::display::in_one_line;
+use crate::output::display::in_one_line;
 
 /// What can be said of a role, in whichever engine.
 const KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];

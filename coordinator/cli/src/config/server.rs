@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Key, number};
-use crate::fail::{Exit, Failure, Outcome};
+use crate::output::fail::{Exit, Failure, Outcome};
 
 /// Most connections at once: each run process keeps a few open.
 pub(crate) const CONNECTIONS_MAX: u32 = 4096;

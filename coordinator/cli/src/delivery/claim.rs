@@ -24,8 +24,10 @@ use tokio::time::Instant;
 use super::steps::{Ask, Done, Under, Undone, deliver, deliveries_at};
 use crate::{
     context::Context,
-    display,
-    fail::{Exit, Failure, Outcome},
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+    },
 };
 
 /// How a claim is kept.

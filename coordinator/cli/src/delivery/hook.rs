@@ -9,7 +9,7 @@ use docket_schema::{task::DeliveryBlockedWhy, wire::DeliveryStep};
 use docket_worker::process::{HookEnd, run_hook};
 
 use super::steps::{Under, Undone};
-use crate::fail::Failure;
+use crate::output::fail::Failure;
 
 impl Under<'_> {
     /// Whether the hook is to run: one is set, and it did not run well for this commit, at this remote.

@@ -30,11 +30,13 @@ use super::{
     claim::{Claims, Held},
     result_of,
 };
-use crate::blobs::Remote;
+use crate::history::blobs::Remote;
 use crate::{
     context::Context,
-    display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
 };
 use docket_worker::workspace::Blobs as _;
 

@@ -1,6 +1,6 @@
 //! The demo's proof: every result made again from the log, and its tests run on it.
 
-use crate::lineage;
+use crate::history::lineage;
 use docket_sandbox::{CommandSpec, Ended};
 use docket_schema::ids::{RunId, TaskId};
 use docket_worker::client::Client;
@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::{stage::Staged, staging};
 use crate::{
-    clean::Clean,
     context::Context,
-    fail::{Exit, Failure, Outcome},
+    output::fail::{Exit, Failure, Outcome},
+    samples::clean::Clean,
 };
 
 /// A task and what became of it.

@@ -1,6 +1,6 @@
 //! The demo's stage: repositories of the sample projects, their tasks in the queue, two workers.
 
-use crate::blobs;
+use crate::history::blobs;
 use std::{path::Path, time::Duration};
 
 use docket_schema::{
@@ -24,10 +24,12 @@ use nix::{
 use super::{say, staging};
 use crate::{
     context::Context,
-    fail::{Exit, Failure, Outcome},
-    fixture,
-    projects::{self, Project, SampleTask},
-    supervise, worker,
+    output::fail::{Exit, Failure, Outcome},
+    samples::{
+        fixture,
+        projects::{self, Project, SampleTask},
+    },
+    services::{supervise, worker},
 };
 
 /// A task of the demo in the queue.

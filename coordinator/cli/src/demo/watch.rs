@@ -21,8 +21,10 @@ use super::{
 };
 use crate::{
     context::Context,
-    display::{self, Style},
-    fail::{Exit, Failure, Outcome},
+    output::{
+        display::{self, Style},
+        fail::{Exit, Failure, Outcome},
+    },
 };
 
 /// How many processes are killed: one run process, then one supervisor.

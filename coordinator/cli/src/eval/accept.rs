@@ -18,9 +18,9 @@ use docket_worker::{
 
 use super::{matrix::Try, suite::Task, unread};
 use crate::{
-    clean::Clean,
     context::Context,
-    fail::{Exit, FailWith as _, Outcome},
+    output::fail::{Exit, FailWith as _, Outcome},
+    samples::clean::Clean,
 };
 
 /// Characters of what a command said that a report keeps: its end says why.

@@ -7,8 +7,10 @@ use docket_schema::eval::{EvalChange, EvalCompared, EvalComparison, EvalReport, 
 use super::table::{money, passed};
 use crate::{
     context::Context,
-    display::{self, Cell, Style, Table, duration},
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    output::{
+        display::{self, Cell, Style, Table, duration},
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
 };
 
 /// A report at most: larger ones were not written by docket.

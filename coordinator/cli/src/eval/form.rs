@@ -1,6 +1,6 @@
 //! The form of a suite's files: their keys, what each may hold, and where in a file something is wrong.
 
-use crate::values;
+use crate::config::values;
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
 use docket_schema::{
@@ -13,7 +13,7 @@ use docket_schema::{
 use docket_worker::policy::PathGlob;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
 
 /// A file of a suite at most: words and paths, no data.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

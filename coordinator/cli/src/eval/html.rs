@@ -10,7 +10,7 @@ use super::{
     chart::{Bar, Chart, Part, PartKind},
     table::{fraction, money, passed, why_not},
 };
-use crate::display::{count, duration};
+use crate::output::display::{count, duration};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1c2024; --soft: #5b6470; --line: #d5dae0; --amount: #2f6db5;

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     context::Context,
-    fail::{Exit, FailWith as _, Failure, Outcome},
-    roles::{self, Flags, RoleModel},
+    output::fail::{Exit, FailWith as _, Failure, Outcome},
+    tasks::roles::{self, Flags, RoleModel},
 };
 
 /// Tries of one evaluation at most: they are one batch, submitted at once.

@@ -1,6 +1,6 @@
 //! An evaluation: submits, works, waits, checks, and adds up.
 
-use crate::lineage;
+use crate::history::lineage;
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
@@ -25,15 +25,20 @@ use super::{
     suite::{Suite, is_scripted},
 };
 use crate::{
-    children,
     context::Context,
-    display,
-    fail::{Exit, Failure, Outcome},
+    history::children,
     home::OwnerCommand,
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+        signals::Stop,
+        worker_faults,
+    },
     progress::Progress,
-    serve::{Served, ServerArgs},
-    signals::Stop,
-    supervise, worker_faults,
+    services::{
+        serve::{Served, ServerArgs},
+        supervise,
+    },
 };
 
 /// How often the batch is looked at.

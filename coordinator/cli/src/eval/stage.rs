@@ -1,6 +1,6 @@
 //! What an evaluation stands on: repositories pinned, scripts stored, all tries submitted as one batch.
 
-use crate::blobs;
+use crate::history::blobs;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -21,9 +21,9 @@ use docket_worker::{
 use super::matrix::Try;
 use crate::{
     context::Context,
-    fail::{Exit, FailWith as _, Outcome},
-    fixture,
-    pinning::absolute,
+    output::fail::{Exit, FailWith as _, Outcome},
+    samples::fixture,
+    tasks::pinning::absolute,
 };
 
 /// Deaths of a run's process that are forgiven: a suite's tasks kill none, but memory may run out.

@@ -1,7 +1,7 @@
 //! A suite: a folder with `suite.toml` and a file for each task under `tasks/`. Read and checked as a whole, before
 //! anything is started.
 
-use crate::policy_file;
+use crate::tasks::policy_file;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -26,8 +26,8 @@ use super::{
     matrix::twice,
 };
 use crate::{
-    fail::{Exit, FailWith as _, Failure, Outcome},
-    task_args::title_of,
+    output::fail::{Exit, FailWith as _, Failure, Outcome},
+    tasks::task_args::title_of,
 };
 
 /// Tasks of a suite at most.

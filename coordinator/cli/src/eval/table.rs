@@ -7,7 +7,7 @@ use docket_schema::{
 
 use crate::{
     context::Context,
-    display::{self, Cell, Style, Table, count, duration},
+    output::display::{self, Cell, Style, Table, count, duration},
 };
 
 /// Lines of what a command said that are shown.

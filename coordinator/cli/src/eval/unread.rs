@@ -25,7 +25,7 @@ use base64::{
 use docket_schema::{redact::first_mark, run::RunEvent};
 use docket_worker::{client::Client, policy::PathGlob};
 
-use crate::fail::Outcome;
+use crate::output::fail::Outcome;
 
 /// A shorter line may stand anywhere.
 const LINE_CHARS_MIN: usize = 6;

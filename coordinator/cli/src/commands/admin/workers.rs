@@ -1,0 +1,149 @@
+//! `docket workers`: who is there, what they take, what they have; drain one.
+
+use std::time::Duration;
+
+use docket_schema::wire::WorkerView;
+use docket_worker::client::Client;
+
+use crate::{
+    connect::access::{Access, Need},
+    context::Context,
+    output::{
+        display::{self, Cell, Table},
+        fail::{Exit, Failure, Outcome},
+        worker_faults,
+    },
+};
+
+/// How often a drain looks whether the worker is there still.
+const DRAIN_POLL: Duration = Duration::from_millis(250);
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Workers that hold leases or were heard of within three lease times, and below them what keeps one
+from carrying out some tasks: such tasks go to other workers, or wait. A drained worker takes no
+more, lets each run end its turn, gives it back, and ends: as SIGTERM does to it, but from here.
+
+Examples:
+  docket workers
+  docket workers drain builder-3 --wait
+  docket workers --json | jq -r 'select(.room.full) | .name'"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Those that are there (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket workers list
+  docket workers list --json")]
+    List,
+    /// Let one take no more, and end
+    #[command(after_help = "Examples:
+  docket workers drain builder-3
+  docket workers drain builder-3 --wait")]
+    Drain {
+        /// Its name, or the beginning or end of its incarnation's id
+        worker: String,
+        /// Wait until it holds nothing
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+/// Does it.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    match args.what {
+        None | Some(What::List) => {
+            let access = Access::open(&cx, Need::Read).await?;
+            list(&cx, &access).await?;
+            access.close().await?;
+        }
+        Some(What::Drain { worker, wait }) => {
+            let access = Access::open(&cx, Need::Write).await?;
+            drain(&cx, &access.client, &worker, wait).await?;
+            access.close().await?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn list(cx: &Context, access: &Access) -> Outcome<()> {
+    let workers = access.client.status().await?.workers;
+    if cx.json() {
+        workers.iter().for_each(display::say_json);
+        return Ok(());
+    }
+    if workers.is_empty() {
+        let starts = if access.is_alone() { "docket up" } else { "docket worker" };
+        display::note(&format!("no worker was heard of lately; `{starts}` starts one"));
+        return Ok(());
+    }
+    let now = docket_coordinator::clock::Clock::new().now();
+    let mut table =
+        Table::new(&["NAME", "WORKER", "HOLDS", "SLOTS", "QUEUES", "LABELS", "HEARD OF", "TAKES NO MORE"]);
+    for worker in &workers {
+        let dash = || "-".to_owned();
+        let about = worker.about.as_ref();
+        let queues = about.map_or_else(dash, |about| match about.queues.as_slice() {
+            [] => "all".to_owned(),
+            some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        });
+        table.row(vec![
+            Cell::new(&worker.name),
+            Cell::new(worker.incarnation.short()),
+            Cell::new(worker.held.to_string()),
+            Cell::new(worker.room.as_ref().map_or_else(dash, |room| room.slots.to_string())),
+            Cell::new(queues),
+            Cell::new(about.map_or_else(dash, |about| about.labels.to_string())),
+            Cell::new(format!("{} ago", display::duration(now.ms_since(worker.seen_at)))),
+            Cell::new(match worker.takes_no_more() {
+                Some(_) if worker.drains() && worker.held == 0 => "it has ended".to_owned(),
+                why => why.unwrap_or_else(dash),
+            }),
+        ]);
+    }
+    display::say(table.render(cx.screen).trim_end());
+    let faults = worker_faults::describe(&workers);
+    faults.iter().for_each(|line| display::say(line));
+    Ok(())
+}
+
+async fn drain(cx: &Context, client: &Client, named: &str, wait: bool) -> Outcome<()> {
+    let workers = client.status().await?.workers;
+    let is_meant = |worker: &&WorkerView| {
+        let id = worker.incarnation.to_string();
+        let digits = named.to_ascii_lowercase();
+        worker.name == named || (!digits.is_empty() && (id.starts_with(&digits) || id.ends_with(&digits)))
+    };
+    let meant: Vec<&WorkerView> = workers.iter().filter(is_meant).collect();
+    let [worker] = meant.as_slice() else {
+        let message = match meant.len() {
+            0 => format!("no worker `{named}` was heard of lately; `docket workers` lists them"),
+            several => format!("`{named}` fits {several} workers; give more of the id: `docket workers`"),
+        };
+        return Err(Failure::new(Exit::NotFound, message));
+    };
+    client.drain_worker(worker.incarnation).await?;
+    let mut held = worker.held;
+    while wait && held > 0 {
+        tokio::time::sleep(DRAIN_POLL).await;
+        let now = client.status().await?.workers;
+        held = now.iter().find(|now| now.incarnation == worker.incarnation).map_or(0, |now| now.held);
+    }
+    if cx.json() {
+        let (incarnation, name) = (worker.incarnation, &worker.name);
+        display::say_json(&serde_json::json!({ "incarnation": incarnation, "name": name, "held": held }));
+    } else {
+        display::say(&format!(
+            "worker {} {} drains; it holds {held} tasks",
+            worker.name,
+            worker.incarnation.short()
+        ));
+    }
+    Ok(())
+}

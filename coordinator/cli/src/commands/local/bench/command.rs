@@ -1,0 +1,132 @@
+//! The command: measures part by part, prints a table or JSON, and names what is missing.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use docket_worker::bootstrap::SandboxChoice;
+use serde_json::json;
+
+use super::{
+    report::{FILES, POSTGRES, RUN_MEMORY, RUNS, Report, SANDBOX, STORE, TURN_OVERHEAD},
+    runs, store,
+};
+use crate::{
+    context::Context,
+    home::Home,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Outcome},
+    },
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Takes some 20 seconds on an otherwise idle machine; what else runs on it shows in every figure. All that is
+written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own.
+
+Examples:
+  docket bench
+  docket bench --json | jq .turn_overhead_ms_p50
+  docket bench --quick --store-dir /mnt/fast
+  docket bench --postgres postgres://localhost/docket"
+)]
+pub(crate) struct BenchArgs {
+    /// Where databases and workspaces are written: figures are this file system's [default: the temporary folder]
+    #[arg(long, value_name = "DIR")]
+    store_dir: Option<PathBuf>,
+    /// A PostgreSQL server to measure as well
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    postgres: Option<String>,
+    /// Fewer and shorter samples: some 5 seconds, and figures that vary more
+    #[arg(long)]
+    quick: bool,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// Rounds in which raw commits and appends take turns, and how long each takes.
+    pub(super) rounds: usize,
+    pub(super) slice: Duration,
+    /// Submits of 1,000 tasks.
+    pub(super) submits: usize,
+    /// Runs one by one, and tasks that are drained with run processes.
+    pub(super) lone_runs: usize,
+    pub(super) drained_runs: usize,
+    /// Commands that are started, and snapshots that are taken.
+    pub(super) samples: usize,
+}
+
+impl BenchArgs {
+    const fn effort(&self) -> Effort {
+        if self.quick {
+            let slice = Duration::from_millis(100);
+            return Effort { rounds: 2, slice, submits: 2, lone_runs: 5, drained_runs: 8, samples: 7 };
+        }
+        let slice = Duration::from_millis(200);
+        Effort { rounds: 5, slice, submits: 8, lone_runs: 25, drained_runs: 60, samples: 25 }
+    }
+}
+
+/// Measures, and prints.
+pub(crate) async fn run(mut cx: Context, args: BenchArgs) -> Outcome {
+    if cfg!(debug_assertions) {
+        display::note("this is a debug build: figures are those of a release build many times over");
+    }
+    let started = Instant::now();
+    let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new().prefix("docket-bench-").tempdir_in(&parent);
+    let folder = folder.fail_with(Exit::Usage, || {
+        format!("no folder can be made in {}; name another with --store-dir", parent.display())
+    })?;
+    cx.home = Home::open(Some(&folder.path().join("home")))?;
+    let (effort, mut report) = (args.effort(), Report::default());
+    report.measure(STORE, store::measure_sqlite(folder.path(), effort)).await;
+    // A variable that is empty names no server.
+    match args.postgres.as_deref().filter(|url| !url.trim().is_empty()) {
+        Some(server) => report.measure(POSTGRES, store::measure_postgres(server, effort)).await,
+        None => report.leave_out(POSTGRES, "no server; name one with --postgres"),
+    }
+    report.measure(RUNS, runs::measure(&cx, folder.path(), effort)).await;
+    match cx.config.sandbox {
+        SandboxChoice::None => report.leave_out(SANDBOX, "the settings say that there is no sandbox"),
+        SandboxChoice::Auto | SandboxChoice::Bubblewrap | SandboxChoice::Namespaces => {
+            report.measure(SANDBOX, runs::measure_sandbox(&cx, effort)).await;
+        }
+    }
+    report.measure(FILES, runs::measure_files(folder.path(), effort)).await;
+    let path = folder.path().to_owned();
+    if let Err(error) = folder.close() {
+        display::note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+    }
+    print(&cx, &args, &report, started.elapsed());
+    for (name, reason) in report.missing() {
+        display::note(&display::line(&format!("error: figure {name} was not measured: {reason}")));
+    }
+    Ok(if report.missing().next().is_none() { Exit::Ok } else { Exit::Failed })
+}
+
+fn print(cx: &Context, args: &BenchArgs, report: &Report, took: Duration) {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cx.json() {
+        display::say_json(&report.json(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "debug_build": cfg!(debug_assertions),
+            "quick": args.quick,
+            "cpus": cpus,
+            "took_s": (took.as_secs_f64() * 10.0).round() / 10.0,
+        })));
+        return;
+    }
+    display::say(&display::block(&report.table()));
+    if let (Some(memory), Some(overhead)) = (report.value(RUN_MEMORY), report.value(TURN_OVERHEAD)) {
+        display::say(&cx.screen.prose(&format!(
+            "Slots: divide the memory that you can spare by {memory:.0} MB plus what a task's own builds and tests take; \
+             docket adds {overhead:.1} ms to a turn, for which a model takes seconds."
+        )));
+    }
+    display::say(&format!("{cpus} processors, {:.1} s", took.as_secs_f64()));
+}

@@ -1,0 +1,188 @@
+//! The declared figures with what they mean, and the values they got.
+
+use std::{future::Future, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::output::display;
+
+/// A part that takes longer than this hangs: the rest is still worth having.
+const PART_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What is measured in one go: its name, its figures and their meaning. Where it breaks off, they are missing.
+pub(super) struct Part(&'static str, &'static [(&'static str, &'static str)]);
+
+pub(super) const STORE: Part = Part(
+    "store",
+    &[
+        ("raw_commits_per_s", "4 KiB written and fsynced, one after the other: the disk without docket"),
+        ("appends_per_s", "durable appends of 32 runs at once"),
+        ("append_ratio", "the same over raw commits"),
+        ("submit_tasks_per_s", "tasks submitted, 1,000 a request, at the store"),
+        ("drain_tasks_per_s", "tasks leased and completed without a run process, at the store"),
+    ],
+);
+pub(super) const POSTGRES: Part =
+    Part("PostgreSQL", &[("appends_per_s_postgres", "durable appends of 32 runs at once, on PostgreSQL")]);
+pub(super) const RUNS: Part = Part(
+    "runs",
+    &[
+        ("submit_to_run_ms_p50", "submit to the first event of the run process, on an idle queue"),
+        ("drain_isolated_tasks_per_s", "tasks of two turns, a run process each, two slots a processor"),
+        (TURN_OVERHEAD, "a turn with a file tool, where the model answers at once"),
+        (RUN_MEMORY, "resident memory of a run process after 20 turns"),
+        ("rss_supervisor_mb", "resident memory of the worker that supervises it"),
+    ],
+);
+pub(super) const SANDBOX: Part = Part(
+    "sandbox",
+    &[
+        ("spawn_sandboxed_ms_p50", "start and end of a command in the sandbox"),
+        ("sandbox_overhead_ms_p50", "the same, less what it takes without the sandbox"),
+    ],
+);
+pub(super) const FILES: Part = Part(
+    "files",
+    &[
+        ("materialize_ms", "a workspace made of a repository of 4,000 files"),
+        ("snapshot_ms_p50", "its snapshot after a command that changed one file"),
+    ],
+);
+pub(super) const TURN_OVERHEAD: &str = "turn_overhead_ms_p50";
+pub(super) const RUN_MEMORY: &str = "rss_run_mb";
+
+/// Figures by name.
+pub(super) type Values = Vec<(&'static str, f64)>;
+
+/// All figures that were to be measured, in the order in which they are shown.
+#[derive(Debug, Default)]
+pub(super) struct Report(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    meaning: &'static str,
+    /// The value, or why there is none.
+    value: Result<f64, String>,
+    /// Whether it was left out, and so is not missing.
+    is_left_out: bool,
+}
+
+impl Report {
+    /// Measures a part.
+    pub(super) async fn measure(
+        &mut self,
+        part: Part,
+        measure: impl Future<Output = anyhow::Result<Values>>,
+    ) {
+        display::note(&format!("measuring: {}", part.0));
+        let measured = match tokio::time::timeout(PART_TIMEOUT, Box::pin(measure)).await {
+            Ok(Ok(values)) => Ok(values),
+            Ok(Err(error)) => Err(display::in_one_line(&format!("{error:#}"))),
+            Err(_) => Err(format!("it was not done after {} s", PART_TIMEOUT.as_secs())),
+        };
+        self.add(&part, &measured);
+    }
+
+    /// Takes the values of a part, or why it broke off.
+    fn add(&mut self, part: &Part, measured: &Result<Values, String>) {
+        self.0.extend(part.1.iter().map(|(name, meaning)| {
+            let value = measured.as_ref().map_err(String::clone).and_then(|values| {
+                let found =
+                    values.iter().find(|(found, value)| found == name && value.is_finite() && *value > 0.0);
+                found.map(|(_, value)| *value).ok_or_else(|| "its measurement gave no value".to_owned())
+            });
+            Row { name, meaning, value, is_left_out: false }
+        }));
+    }
+
+    /// Leaves a part out.
+    pub(super) fn leave_out(&mut self, part: Part, reason: &str) {
+        let row = |(name, meaning): &(&'static str, &'static str)| Row {
+            name,
+            meaning,
+            value: Err(reason.to_owned()),
+            is_left_out: true,
+        };
+        self.0.extend(part.1.iter().map(row));
+    }
+
+    /// A measured value.
+    pub(super) fn value(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|row| row.name == name)?.value.as_ref().ok().copied()
+    }
+
+    /// The figures that are missing, each with the reason.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let missing = self.0.iter().filter(|row| !row.is_left_out);
+        missing.filter_map(|row| Some((row.name, row.value.as_ref().err()?.as_str())))
+    }
+
+    /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
+    pub(super) fn json(&self, mut all: Value) -> Value {
+        for Row { name, value, .. } in &self.0 {
+            match value {
+                Ok(value) => all[name] = json!((value * 1000.0).round() / 1000.0),
+                Err(reason) => {
+                    all[name] = Value::Null;
+                    all[format!("{name}_reason")] = json!(reason);
+                }
+            }
+        }
+        all["figures_missing"] = self.missing().map(|(name, _)| name).collect();
+        all
+    }
+
+    /// A line for each figure.
+    pub(super) fn table(&self) -> String {
+        let width = self.0.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        let lines = self.0.iter().map(|Row { name, meaning, value, .. }| match value {
+            Ok(value) if *value < 100.0 => format!("{name:width$}  {value:>8.2}  {meaning}"),
+            Ok(value) => format!("{name:width$}  {value:>8.0}  {meaning}"),
+            Err(reason) => format!("{name:width$}  {:>8}  {meaning} (not measured: {reason})", "-"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The middle one of samples; none of them gives no figure.
+pub(super) fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// How often something happened in a time.
+pub(super) fn per_second(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_without_a_possible_value_is_missing_by_its_name() {
+        for value in [None, Some(0.0), Some(-1.0), Some(f64::NAN)] {
+            let mut report = Report::default();
+            let snapshot = value.map(|value| ("snapshot_ms_p50", value));
+            let values = [("materialize_ms", 7.0)].into_iter().chain(snapshot).collect();
+            report.add(&FILES, &Ok(values));
+            let missing: Vec<_> = report.missing().map(|(name, _)| name).collect();
+            assert_eq!(missing, ["snapshot_ms_p50"]);
+            let json = report.json(json!({}));
+            assert_eq!((&json["materialize_ms"], &json["snapshot_ms_p50"]), (&json!(7.0), &Value::Null));
+            assert_eq!(json["figures_missing"], json!(["snapshot_ms_p50"]));
+        }
+    }
+
+    #[test]
+    fn a_part_that_broke_off_is_missing_and_one_that_was_left_out_is_not() {
+        let mut report = Report::default();
+        report.add(&SANDBOX, &Err("no namespaces".to_owned()));
+        report.leave_out(POSTGRES, "no server");
+        let missing: Vec<_> = report.missing().collect();
+        assert_eq!(missing, SANDBOX.1.iter().map(|(name, _)| (*name, "no namespaces")).collect::<Vec<_>>());
+        assert_eq!(report.json(json!({}))["appends_per_s_postgres_reason"], "no server");
+        assert!(report.table().contains("(not measured: no server)"));
+    }
+}

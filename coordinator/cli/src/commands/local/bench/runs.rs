@@ -1,0 +1,279 @@
+//! What a worker does with this machine: tasks with a run process each, whose model is a script; commands in the sandbox;
+//! a repository's files.
+//!
+//! Times of runs are those that the log recorded, so how often it is looked at changes none of them.
+
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use docket_coordinator::{
+    clock::Clock,
+    http::{ApiToken, Role},
+    server::{self, ServerConfig},
+    store::{Store, sqlite},
+};
+use docket_sandbox::{CommandSpec, Ended};
+use docket_schema::{
+    content::BlobRef,
+    ids::{Seq, StreamId, TaskId, Timestamp},
+    task::{TaskRecord, TaskState},
+    wire::SubmitRequest,
+};
+use docket_worker::{
+    client::Client,
+    process::{ChildHandle, TrustedSpec, run_trusted},
+    workspace::{DirtyTree, MemoryBlobs, PinOptions, Source, WorkspaceOptions, materialize, pin},
+};
+use serde_json::json;
+
+use super::{
+    command::Effort,
+    report::{RUN_MEMORY, TURN_OVERHEAD, Values, median, per_second},
+    store::{empty_base, task},
+};
+use crate::{
+    commands::local::doctor::find_in_path,
+    context::Context,
+    output::fail::Failure,
+    samples::fixture,
+    services::{supervise, worker},
+};
+
+/// The worker's name.
+const NAME: &str = "bench";
+/// Slots a processor: runs wait more than they compute.
+const SLOTS_PER_CPU: usize = 2;
+/// Turns of the run whose turns are timed, before the model's last word.
+const TURNS: usize = 20;
+/// How long that word takes, so that the memory of its process can be read.
+const HELD_MS: u64 = 1000;
+/// How often the end of a task is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// Events read at once: more than such a run has.
+const PAGE: u32 = 500;
+/// How long the worker may take to end.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// Files of the repository, and of each of its folders.
+const FILES: usize = 4000;
+const FILES_PER_FOLDER: usize = 20;
+/// Commands that are started before any is timed: they load what the page cache lacks.
+const WARM_UP: usize = 2;
+
+/// Measures a worker in the home, for a coordinator over a store in `folder`.
+pub(super) async fn measure(cx: &Context, folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+    let store: Arc<dyn Store> = Arc::new(sqlite::open(&folder.join("runs.db")).await?);
+    let token = cx.home.token().map_err(error_of)?;
+    let config = ServerConfig::loopback(0, vec![ApiToken::of("bench", Role::Admin, token.expose())]);
+    let running = server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await?;
+    let slots = std::thread::available_parallelism().map_or(1, usize::from) * SLOTS_PER_CPU;
+    let worker = worker::start_process(cx, &running.url(), NAME, u32::try_from(slots)?).await;
+    let client = Client::new(&running.url(), token)?;
+    let mut stage = Stage { store: Arc::clone(&store), client, worker: worker.map_err(error_of)? };
+    let measured = stage.measure(&worker::log_of(cx, NAME), effort).await;
+    stage.worker.terminate(END_GRACE).await.context("the worker could not be waited for")?;
+    running.shutdown().await;
+    store.close().await;
+    measured
+}
+
+fn error_of(failure: Failure) -> anyhow::Error {
+    failure.error
+}
+
+/// A coordinator and its worker.
+struct Stage {
+    store: Arc<dyn Store>,
+    client: Client,
+    worker: ChildHandle,
+}
+
+impl Stage {
+    async fn measure(&mut self, log: &Path, effort: Effort) -> anyhow::Result<Values> {
+        self.wait_for_worker(log).await?;
+        let (base, bytes) = empty_base();
+        self.client.put_blob(base.manifest, bytes.into()).await?;
+        let mut starts = Vec::new();
+        for _ in 0..effort.lone_runs {
+            for id in self.submit(script(1, 0), 1).await? {
+                let record = self.wait(id, is_completed).await?;
+                let events = self.store.read(run_of(&record)?, Seq(0), 1).await?;
+                let first = events.first().context("a run has events")?;
+                starts.push(ms_between(record.submitted_at, first.recorded_at));
+            }
+        }
+        let mut values = self.measure_turns().await?;
+        values.push(("submit_to_run_ms_p50", median(starts)));
+        let (mut from, mut to) = (Timestamp(i64::MAX), Timestamp(i64::MIN));
+        for id in self.submit(script(1, 0), effort.drained_runs).await? {
+            let record = self.wait(id, is_completed).await?;
+            from = from.min(record.submitted_at);
+            to = to.max(record.ended_at.context("a completed task has an end")?);
+        }
+        let took = Duration::from_micros(u64::try_from(to.0 - from.0)?);
+        values.push(("drain_isolated_tasks_per_s", per_second(effort.drained_runs, took)));
+        Ok(values)
+    }
+
+    /// One long run: its turns by its log, and the memory of its process while the model's last word is awaited.
+    async fn measure_turns(&self) -> anyhow::Result<Values> {
+        let submitted = self.submit(script(TURNS, HELD_MS), 1).await?;
+        let id = *submitted.first().context("a task was submitted")?;
+        let run = run_of(&self.wait(id, |record| record.last_run.is_some()).await?)?;
+        let requests: Vec<Timestamp> = loop {
+            let events = self.store.read(run.clone(), Seq(0), PAGE).await?;
+            let requests = events.iter().filter(|event| event.kind == "ModelRequested");
+            let requests: Vec<_> = requests.map(|event| event.recorded_at).collect();
+            if requests.len() > TURNS {
+                break requests;
+            }
+            // Seldom: what reads the log takes time from the turns.
+            tokio::time::sleep(LOOK * 10).await;
+        };
+        let supervisor = self.worker.pid();
+        let process = worker::run_process_of(supervisor).context("the run has no process")?;
+        let turns = requests.windows(2).map(|pair| ms_between(pair[0], pair[1]));
+        let values = vec![
+            (TURN_OVERHEAD, median(turns.collect())),
+            (RUN_MEMORY, resident_mb(process)?),
+            ("rss_supervisor_mb", resident_mb(supervisor)?),
+        ];
+        self.wait(id, is_completed).await?;
+        Ok(values)
+    }
+
+    /// Waits until the coordinator has heard of the worker.
+    async fn wait_for_worker(&mut self, log: &Path) -> anyhow::Result<()> {
+        while self.store.status(Timestamp(0)).await?.1.is_empty() {
+            if let Ok(ended) = tokio::time::timeout(LOOK, self.worker.wait()).await {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                bail!("the worker ended ({:?}): {}", ended?, said.lines().last().unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    async fn submit(&self, script: String, count: usize) -> anyhow::Result<Vec<TaskId>> {
+        let blob = BlobRef::of(script.as_bytes());
+        self.client.put_blob(blob, script.into()).await?;
+        let request = SubmitRequest { tasks: vec![task(Some(blob))?; count], ids: None };
+        Ok(self.client.submit(&request).await?.tasks.iter().map(|task| task.id).collect())
+    }
+
+    /// Waits until a task is as it should be.
+    async fn wait(&self, id: TaskId, is_so: fn(&TaskRecord) -> bool) -> anyhow::Result<TaskRecord> {
+        loop {
+            let (record, _) = self.store.task(id).await?.context("the task is gone")?;
+            if is_so(&record) {
+                return Ok(record);
+            }
+            let goes_on = !record.state.is_ended() && record.state != TaskState::Blocked;
+            ensure!(goes_on, "a task is {}: {}", record.state, record.message.unwrap_or_default());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn is_completed(record: &TaskRecord) -> bool {
+    record.state == TaskState::Completed
+}
+
+fn run_of(record: &TaskRecord) -> anyhow::Result<StreamId> {
+    Ok(StreamId::Run(record.last_run.context("the task has no run")?))
+}
+
+/// By turns a file is made and read; then the model is done, after `delay_ms`.
+fn script(turns: usize, delay_ms: u64) -> String {
+    let call = |turn: usize| match turn % 2 {
+        0 => json!({
+            "name": "create_file",
+            "args": { "path": format!("note_{turn}.txt"), "content": "A line.\n".repeat(40) },
+        }),
+        _ => json!({ "name": "read_file", "args": { "path": format!("note_{}.txt", turn - 1) } }),
+    };
+    let mut all: Vec<_> = (0..turns).map(|turn| json!({ "calls": [call(turn)] })).collect();
+    all.push(json!({ "text": "It is done.", "delay_ms": delay_ms }));
+    json!({ "turns": all }).to_string()
+}
+
+fn ms_between(from: Timestamp, to: Timestamp) -> f64 {
+    to.0.saturating_sub(from.0) as f64 / 1000.0
+}
+
+fn ms_since(started: Instant) -> f64 {
+    started.elapsed().as_secs_f64() * 1000.0
+}
+
+/// Resident memory of a process, in MiB.
+fn resident_mb(pid: i32) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process has ended")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("its memory is not said")?;
+    Ok(kib.parse::<f64>()? / 1024.0)
+}
+
+/// Measures `true` in the sandbox and without it, by turns.
+pub(super) async fn measure_sandbox(cx: &Context, effort: Effort) -> anyhow::Result<Values> {
+    let scratch = cx.home.folder("scratch").map_err(error_of)?;
+    let made = supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch.clone()).await;
+    let (sandbox, _workspace) = made.map_err(|why| anyhow!("{why}; `docket doctor` says more"))?;
+    let bare = TrustedSpec {
+        program: find_in_path("true").context("there is no `true` here")?,
+        args: Vec::new(),
+        cwd: scratch,
+        env: Vec::new(),
+        stdin: Vec::new(),
+        timeout: Duration::from_secs(10),
+        stdout_bytes_max: 1024,
+    };
+    let (mut sandboxed, mut overheads) = (Vec::new(), Vec::new());
+    for sample in 0..effort.samples + WARM_UP {
+        let started = Instant::now();
+        run_trusted(bare.clone()).await.context("`true` does not start")?;
+        let without = ms_since(started);
+        let started = Instant::now();
+        let output = sandbox.run(CommandSpec::new(["true"])).await.context("the sandbox fails")?;
+        let within = ms_since(started);
+        ensure!(output.ended == Ended::Exit(0), "`true` ended with {:?}", output.ended);
+        if sample >= WARM_UP {
+            sandboxed.push(within);
+            overheads.push(within - without);
+        }
+    }
+    Ok(vec![("spawn_sandboxed_ms_p50", median(sandboxed)), ("sandbox_overhead_ms_p50", median(overheads))])
+}
+
+/// Measures a workspace of a repository's files: made, and captured after one of them has changed.
+pub(super) async fn measure_files(folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+    let (source, scratch) = (folder.join("source"), folder.join("pinned"));
+    fs::create_dir_all(&scratch)?;
+    let path = |file: usize| format!("part_{:03}/file_{file:04}.rs", file / FILES_PER_FOLDER);
+    for file in 0..FILES {
+        fs::create_dir_all(source.join(format!("part_{:03}", file / FILES_PER_FOLDER)))?;
+        let text = format!("// File {file}.\n{}", "fn unit() -> u32 { 7 }\n".repeat(10 + file % 50));
+        fs::write(source.join(path(file)), text)?;
+    }
+    fixture::commit_all(&source).await.map_err(error_of)?;
+    let mut blobs = MemoryBlobs::default();
+    let options = PinOptions { rev: None, dirty: DirtyTree::Refuse, scratch };
+    let pinned = pin(&Source::Local(source), &options, &mut blobs).await?;
+    let options = WorkspaceOptions::new(folder.join("cache"));
+    let started = Instant::now();
+    let mut workspace = materialize(&folder.join("workspace"), &pinned.base, &blobs, &options).await?;
+    let materialize_ms = ms_since(started);
+    workspace.snapshot_walk()?;
+    let mut snapshots = Vec::new();
+    for sample in 0..effort.samples {
+        let changed = workspace.path().join(path(sample * 97 % FILES));
+        fs::write(changed, format!("// Changed in round {sample}.\n"))?;
+        let started = Instant::now();
+        let changes = workspace.snapshot_walk()?.changes;
+        snapshots.push(ms_since(started));
+        ensure!(changes.len() == 1, "{} files changed, not one", changes.len());
+    }
+    Ok(vec![("materialize_ms", materialize_ms), ("snapshot_ms_p50", median(snapshots))])
+}

@@ -1,0 +1,120 @@
+//! `docket completions`: a script that teaches a shell docket's words.
+
+use std::collections::BTreeSet;
+
+use clap_complete::Shell;
+
+use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket completions bash > ~/.local/share/bash-completion/completions/docket
+  docket completions zsh > ~/.zfunc/_docket
+  docket completions fish > ~/.config/fish/completions/docket.fish")]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn run(args: &Args, json: bool, mut command: clap::Command) -> Outcome {
+    if json {
+        return Err(Failure::new(
+            Exit::Usage,
+            "a completion script is for a shell, and has no form of JSON; leave --json out",
+        ));
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "docket", &mut script);
+    let script = String::from_utf8(script).fail_as(Exit::Failed)?;
+    crate::output::display::say_bytes(shown(args.shell, &script, &hidden(&command)).as_bytes());
+    Ok(Exit::Ok)
+}
+
+/// Flags that no help names, and that are nowhere else ones that it names: the library completes them all the same.
+fn hidden(command: &clap::Command) -> BTreeSet<String> {
+    let (mut hidden, mut named, mut left) = (BTreeSet::new(), BTreeSet::new(), vec![command]);
+    while let Some(command) = left.pop() {
+        for argument in command.get_arguments() {
+            let to = if argument.is_hide_set() { &mut hidden } else { &mut named };
+            to.extend(argument.get_long().map(ToOwned::to_owned));
+        }
+        left.extend(command.get_subcommands());
+    }
+    &hidden - &named
+}
+
+/// The script without the lines of hidden flags; bash has all flags of a command in one.
+fn shown(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
+    let is_hidden = |word: &str| {
+        let name = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let name = name.split(['=', '[', '+']).next().unwrap_or_default();
+        hidden.contains(name)
+    };
+    let mut out = String::with_capacity(script.len());
+    for line in script.lines() {
+        if shell != Shell::Bash {
+            if !line.split_whitespace().take(FLAG_WORDS).any(is_hidden) {
+                out.push_str(line);
+                out.push('\n');
+            }
+            continue;
+        }
+        match line.trim_start().strip_prefix("opts=\"").and_then(|rest| rest.strip_suffix('"')) {
+            Some(flags) => {
+                let flags: Vec<&str> = flags.split(' ').filter(|flag| !is_hidden(flag)).collect();
+                out.push_str(&format!("            opts=\"{}\"\n", flags.join(" ")));
+            }
+            None => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// Words of a script's line among which its flag is; what comes then is help.
+const FLAG_WORDS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, ValueEnum as _};
+
+    use super::*;
+
+    #[test]
+    fn no_shell_is_told_of_a_hidden_flag_and_every_other_flag_stays() {
+        let mut command = crate::args::Cli::command();
+        let mut long = Vec::new();
+        let mut left = vec![&command];
+        while let Some(command) = left.pop() {
+            let named = command.get_arguments().filter(|of| !of.is_hide_set());
+            long.extend(named.filter_map(|of| of.get_long().map(ToOwned::to_owned)));
+            left.extend(command.get_subcommands());
+        }
+        let hidden = hidden(&command);
+        assert!(hidden.contains("failpoints") && hidden.contains("first-frame"), "{hidden:?}");
+        for shell in Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut command, "docket", &mut script);
+            let script = String::from_utf8(script).expect("UTF-8");
+            let shown = shown(*shell, &script, &hidden);
+            let lists = |flag: &str| {
+                let lists = shown.lines().filter(|line| *shell != Shell::Bash || line.contains("opts=\""));
+                lists.into_iter().any(|line| {
+                    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_')
+                        .any(|word| word.trim_start_matches('-') == flag)
+                })
+            };
+            for flag in &hidden {
+                assert!(!lists(flag), "{shell} completes --{flag}");
+            }
+            for flag in &long {
+                assert!(lists(flag), "{shell} does not complete --{flag}");
+            }
+        }
+    }
+}

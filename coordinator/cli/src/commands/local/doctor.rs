@@ -1,0 +1,318 @@
+//! `docket doctor`: what this machine can do.
+
+use std::{path::PathBuf, time::Duration};
+
+use docket_sandbox::{HostReport, Sandbox, probe_host};
+use docket_schema::wire::{ClockHealth, ClockStepState};
+use docket_worker::{
+    client::Client,
+    mcp::{self, McpServer},
+};
+use serde::Serialize;
+
+use crate::{
+    connect::{
+        access::{Access, Need},
+        local,
+    },
+    context::Context,
+    home::Ownership,
+    output::{
+        display::{self, Style},
+        fail::{Chain, Exit, FailWith as _, Outcome},
+        worker_faults::describe,
+    },
+    services::supervise,
+};
+
+/// How long an MCP server is waited for. A run waits for as long as the server's own settings say.
+const SERVER_TIME_MAX: Duration = Duration::from_secs(10);
+/// What coding tasks commonly need. Looked for in PATH, never started.
+const TOOLCHAINS: [&str; 12] =
+    ["git", "bwrap", "bash", "python3", "pytest", "ruff", "cargo", "node", "npm", "go", "make", "rg"];
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ends with 1 where tasks cannot be run as this machine is.
+
+Examples:
+  docket doctor
+  docket doctor --json | jq .sandbox_ok")]
+pub(crate) struct Args {}
+
+/// What was found, as `--json` shows it.
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    version: &'static str,
+    home: PathBuf,
+    owner_pid: Option<u32>,
+    owner_address: Option<String>,
+    /// Steps of the clock that the coordinator of this home has seen; absent where none answers, or it has seen none.
+    clock: Option<ClockHealth>,
+    store: String,
+    store_ok: bool,
+    sandbox_ok: bool,
+    sandbox_missing: Vec<String>,
+    host: HostReport,
+    toolchains: Vec<Toolchain>,
+    keys: Vec<&'static str>,
+    mcp: Vec<Server>,
+    worker_faults: Vec<String>,
+}
+
+/// An MCP server of the settings, by names alone: values are nobody's to read here.
+#[derive(Debug, Serialize)]
+struct Server {
+    name: String,
+    program: String,
+    variables: Vec<String>,
+    not_set: Vec<String>,
+    /// Whether it was started here, and works.
+    state: ServerState,
+}
+
+/// What came of starting an MCP server in an empty workspace.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ServerState {
+    /// It works and offers so many tools.
+    Works(usize),
+    /// It does not work, for this reason.
+    Broken(String),
+    /// It was not started, for this reason.
+    NotTried(&'static str),
+}
+
+impl ServerState {
+    async fn of(cx: &Context, sandbox: Result<&Sandbox, &String>, server: &McpServer) -> Self {
+        if server.needs_workspace() {
+            return Self::NotTried("its command names files of a workspace");
+        }
+        let sandbox = match sandbox {
+            Ok(sandbox) => sandbox,
+            Err(why) => return Self::Broken(why.clone()),
+        };
+        match mcp::probe(sandbox, server, &cx.config.mcp_env(), SERVER_TIME_MAX).await {
+            Ok(tools) => Self::Works(tools),
+            Err(error) => Self::Broken(error.to_string()),
+        }
+    }
+}
+
+impl Server {
+    fn of((name, server): (&String, &McpServer), state: ServerState) -> Self {
+        let not_set = server.env_from.iter().filter(|name| std::env::var(name).is_err());
+        Self {
+            name: name.clone(),
+            program: server.command.first().cloned().unwrap_or_default(),
+            variables: server.env.0.keys().chain(&server.env_from).cloned().collect(),
+            not_set: not_set.cloned().collect(),
+            state,
+        }
+    }
+
+    /// All of the settings, each started once.
+    async fn all(cx: &Context) -> Vec<Self> {
+        if cx.config.mcp.is_empty() {
+            return Vec::new();
+        }
+        let folder = cx.home.folder("scratch").map_err(|failure| failure.text(Chain::Hidden));
+        let made = match folder {
+            Ok(scratch) => supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch).await,
+            Err(why) => Err(why),
+        };
+        let mut servers = Vec::new();
+        for server in &cx.config.mcp {
+            let sandbox = made.as_ref().map(|(sandbox, _folder)| sandbox);
+            servers.push(Self::of(server, ServerState::of(cx, sandbox, server.1).await));
+        }
+        servers
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Toolchain {
+    name: &'static str,
+    path: Option<PathBuf>,
+}
+
+/// Looks.
+pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
+    let host = tokio::task::spawn_blocking(probe_host)
+        .await
+        .fail_with(Exit::Failed, || "the host could not be probed".to_owned())?;
+    let (store, store_ok) = match local::open_store(&cx).await {
+        Ok(store) => {
+            let text = store.backend().to_owned();
+            store.close().await;
+            (text, true)
+        }
+        Err(failure) => (failure.text(Chain::Hidden), false),
+    };
+    let owner = match cx.home.ownership()? {
+        Ownership::Owned(owner) => Some(owner),
+        Ownership::Starting | Ownership::Free => None,
+    };
+    // The same rule by which a worker refuses to start.
+    let needed = ["userns", "mount", "pid", "net", "ipc", "uts", "seccomp"];
+    let missing: Vec<String> = host
+        .layers
+        .iter()
+        .filter_map(|layer| Some((layer.layer.name(), layer.missing_because.as_ref()?)))
+        .filter(|(name, _)| needed.contains(name))
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    let toolchains: Vec<Toolchain> =
+        TOOLCHAINS.iter().map(|name| Toolchain { name, path: find_in_path(name) }).collect();
+    let git = toolchains.iter().any(|tool| tool.name == "git" && tool.path.is_some());
+    let report = Report {
+        ok: store_ok && missing.is_empty() && git,
+        version: env!("CARGO_PKG_VERSION"),
+        home: cx.home.path().to_owned(),
+        owner_pid: owner.as_ref().map(|owner| owner.pid),
+        clock: clock_of(&cx, owner.as_ref().and_then(|owner| owner.address.as_deref())).await,
+        owner_address: owner.and_then(|owner| owner.address),
+        store,
+        store_ok,
+        sandbox_ok: missing.is_empty(),
+        sandbox_missing: missing,
+        host,
+        toolchains,
+        keys: local::KEYS
+            .iter()
+            .filter(|(_, env)| std::env::var_os(env).is_some())
+            .map(|(_, env)| *env)
+            .collect(),
+        mcp: Server::all(&cx).await,
+        worker_faults: worker_faults(&cx).await,
+    };
+    if cx.json() {
+        display::say_json(&report);
+    } else {
+        say(&cx, &report);
+    }
+    Ok(if report.ok { Exit::Ok } else { Exit::Failed })
+}
+
+/// What the coordinator at `address` has seen of its clock.
+async fn clock_of(cx: &Context, address: Option<&str>) -> Option<ClockHealth> {
+    let client = Client::new(address?, cx.home.token().ok()?).ok()?;
+    client.ready().await.ok()?.clock
+}
+
+/// The steps of a clock in words.
+fn describe_steps(clock: &ClockHealth) -> Option<String> {
+    let last = clock.last?;
+    let (by, direction) =
+        (display::duration(last.by_ms.unsigned_abs()), if last.by_ms < 0 { "back" } else { "ahead" });
+    let came = match last.state {
+        ClockStepState::Watched => "it is followed if it holds",
+        ClockStepState::Followed => {
+            "it held, and the coordinator followed it: check the time service of that machine"
+        }
+        ClockStepState::Gone => {
+            "it was undone at once, and not followed: check the time service of that machine"
+        }
+    };
+    let times = if clock.steps == 1 { "once".to_owned() } else { format!("{} times", clock.steps) };
+    Some(format!(
+        "the coordinator's clock was stepped {times}, last by {by} {direction} at {}; {came}",
+        last.seen_at
+    ))
+}
+
+/// What workers said of their faults, where a coordinator answers. Doctor looks at this machine all the same where none
+/// does.
+async fn worker_faults(cx: &Context) -> Vec<String> {
+    let is_served = cx.url.is_some()
+        || matches!(cx.home.ownership(), Ok(Ownership::Owned(owner)) if owner.address.is_some());
+    if !is_served {
+        return Vec::new();
+    }
+    let Ok(access) = Access::open(cx, Need::Read).await else { return Vec::new() };
+    let workers = access.client.status().await.map(|status| status.workers).unwrap_or_default();
+    // What was read is read, however the connection ends.
+    drop(access.close().await);
+    describe(&workers)
+}
+
+fn say(cx: &Context, report: &Report) {
+    let mark = |good: bool, text: &str| {
+        let (style, word) = if good { (Style::Good, "ok     ") } else { (Style::Bad, "missing") };
+        display::say(&format!("{}  {}", cx.screen.paint(style, word), display::line(text)));
+    };
+    mark(true, &format!("docket {}, home {}", report.version, report.home.display()));
+    mark(report.store_ok, &format!("store: {}", report.store));
+    match (&report.owner_pid, &report.owner_address) {
+        (Some(pid), Some(address)) => mark(true, &format!("process {pid} serves this home at {address}")),
+        (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
+        (None, _) => display::say("-        nobody serves this home; `docket up` does"),
+    }
+    if let Some(text) = report.clock.as_ref().and_then(describe_steps) {
+        display::say(&format!("-        {}", display::line(&text)));
+    }
+    for layer in &report.host.layers {
+        let text = match &layer.missing_because {
+            None => format!("sandbox: {}", layer.layer.name()),
+            Some(why) => format!("sandbox: {}: {why}", layer.layer.name()),
+        };
+        mark(layer.missing_because.is_none(), &text);
+    }
+    for lower in &report.host.lower_limits {
+        display::say(&format!("-        sandbox: rlimits: {}", display::line(lower)));
+    }
+    if !report.sandbox_ok {
+        display::say(
+            "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",
+        );
+    }
+    for tool in &report.toolchains {
+        match &tool.path {
+            Some(path) => mark(true, &format!("{}: {}", tool.name, path.display())),
+            None => display::say(&format!("-        {}: not in PATH", tool.name)),
+        }
+    }
+    for server in &report.mcp {
+        let given = match server.variables.as_slice() {
+            [] => String::new(),
+            names => format!(", given {}", names.join(", ")),
+        };
+        let lacks = match server.not_set.as_slice() {
+            [] => String::new(),
+            names => format!("; not set here: {}", names.join(", ")),
+        };
+        let text = format!("MCP server `{}`: {}{given}{lacks}", server.name, server.program);
+        match &server.state {
+            ServerState::Works(1) => mark(true, &format!("{text}: works, 1 tool")),
+            ServerState::Works(tools) => mark(true, &format!("{text}: works, {tools} tools")),
+            ServerState::Broken(_) if !server.not_set.is_empty() => mark(false, &text),
+            ServerState::Broken(why) => {
+                mark(false, &format!("{text}: does not work in an empty workspace: {}", display::line(why)));
+            }
+            ServerState::NotTried(_) if !server.not_set.is_empty() => mark(false, &text),
+            ServerState::NotTried(why) => display::say(&format!("-        {text}: not tried, {why}")),
+        }
+    }
+    report.worker_faults.iter().for_each(|fault| mark(false, fault));
+    let keys = if report.keys.is_empty() {
+        "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned()
+    } else {
+        format!("{} set", report.keys.join(", "))
+    };
+    display::say(&format!("-        model keys: {keys}"));
+    display::say(
+        "-        model protocols: anthropic:NAME, openai:NAME (chat completions), openai-responses:NAME; both of OpenAI's \
+         take OPENAI_API_KEY",
+    );
+}
+
+/// A program's place, by PATH.
+pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = std::env::var_os("PATH")?;
+    let runs = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(runs)
+}

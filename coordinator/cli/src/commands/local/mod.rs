@@ -1,0 +1,9 @@
+//! Commands of this machine alone.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod man;
+pub(crate) mod policy;
+pub(crate) mod sandbox;
+pub(crate) mod tool;

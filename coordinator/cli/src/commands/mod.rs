@@ -1,0 +1,8 @@
+//! The other commands, by what people do with them.
+
+pub(crate) mod admin;
+pub(crate) mod local;
+pub(crate) mod reports;
+pub(crate) mod review;
+pub(crate) mod runs;
+pub(crate) mod tasks;

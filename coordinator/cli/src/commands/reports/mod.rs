@@ -1,0 +1,5 @@
+//! Costs, metrics and comparisons.
+
+pub(crate) mod compare;
+pub(crate) mod cost;
+pub(crate) mod metrics;

@@ -1,0 +1,275 @@
+//! `docket checkout`: a folder with the workspace of a run as it was after a turn.
+//!
+//! The folder is made beside its place under another name and put there when its tree is proven, so that
+//! nobody ever finds half of one.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::snapshot::LeftOut;
+use docket_worker::workspace::{CheckedOut, RestoreTarget, WorkspaceOptions, checkout};
+
+use crate::{
+    connect::{access::Access, resolve},
+    context::Context,
+    history::{
+        blobs::Remote,
+        past::{After, Past},
+    },
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
+};
+
+/// So many names of what is in the way, or missing, are told: enough to recognize it.
+const NAMED_MAX: usize = 5;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "All files come back to the byte: untracked ones, modes, links, empty folders, and what the model did
+with git (commits, stashes, branches). Modes lose what your umask takes away. The folder needs
+nothing of docket afterwards. Its tree hash is compared with the recorded one before it is there.
+Files that git ignores were never recorded. A file with several names (hard links) comes back as so
+many files with the same content.
+
+Examples:
+  docket checkout 3f9c01ab /tmp/look
+  docket checkout 3f9c01ab --turn 4 /tmp/look --force
+  cd /tmp/look && git log --oneline && git status"
+)]
+pub(crate) struct Args {
+    /// A run, or a task whose last run is meant
+    id: String,
+    /// The folder to make; it must be empty or not there
+    dir: PathBuf,
+    /// As it was after this turn [default: the last]
+    #[arg(long, value_name = "N")]
+    turn: Option<u32>,
+    /// Replace the folder and all that is in it
+    #[arg(long)]
+    force: bool,
+}
+
+/// Makes the folder.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let place = Place::look(&cx, &args.dir, args.force)?;
+    let access = Access::to_read(&cx, &args.id).await?;
+    let run = resolve::run(&access.client, &args.id).await?;
+    let past = Past::open(&cx, &access.client, run).await?;
+    place.spare_the_source(&past)?;
+    let after = past.after(args.turn)?;
+    after.note_if_open();
+    let made = make(&cx, &access, &past, &after, &place).await?;
+    access.close().await?;
+    say(&cx, &past, &after, &place, &made);
+    Ok(Exit::Ok)
+}
+
+async fn make(
+    cx: &Context,
+    access: &Access,
+    past: &Past,
+    after: &After,
+    place: &Place,
+) -> Outcome<CheckedOut> {
+    let state = &after.state;
+    let left_out: Vec<LeftOut> =
+        state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
+    let target = RestoreTarget {
+        overlay: &state.overlay,
+        git_overlay: &state.git_overlay,
+        left_out: &left_out,
+        tree: after.hash(past.base()),
+    };
+    let (making, permissions) = place.begin()?;
+    let options = WorkspaceOptions::new(cx.home.folder("cache")?);
+    let made = checkout(making.path(), past.base(), &target, &Remote(&access.client), &options).await;
+    let made = made.fail_with(Exit::Failed, || {
+        format!("turn {} of run {} cannot be checked out", after.turn, past.run.short())
+    })?;
+    fs::set_permissions(making.path(), permissions)
+        .fail_with(Exit::Failed, || format!("cannot set the mode of {}", making.path().display()))?;
+    place.put(making)?;
+    Ok(made)
+}
+
+fn say(cx: &Context, past: &Past, after: &After, place: &Place, made: &CheckedOut) {
+    if cx.json() {
+        display::say_json(&serde_json::json!({
+            "run": past.run, "turn": after.turn, "ended": after.ended, "dir": place.dir, "tree": made.tree,
+            "files": made.files, "missing": made.missing, "obeyed_by_git": made.obeyed_by_git,
+        }));
+        return;
+    }
+    let dir = display::line(&place.dir.to_string_lossy()).into_owned();
+    let short = past.run.short();
+    display::say(&format!(
+        "{dir} is run {short} after turn {}: {} files, tree {}",
+        after.turn, made.files, made.tree
+    ));
+    if !made.missing.is_empty() {
+        let names = named(made.missing.iter().map(|left| left.path.to_string()));
+        display::note(&format!("never recorded, so not there: {names}"));
+    }
+    if !made.obeyed_by_git.is_empty() {
+        let names = named(made.obeyed_by_git.iter().map(ToString::to_string));
+        display::note(&format!("the run wrote {names}: git obeys that when you run it there; read it first"));
+    }
+}
+
+fn named(names: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = names.map(|name| format!("`{}`", display::line(&name))).collect();
+    match all.len().checked_sub(NAMED_MAX) {
+        Some(more @ 1..) => format!("{} and {more} more", all[..NAMED_MAX].join(", ")),
+        Some(0) | None => all.join(", "),
+    }
+}
+
+/// Where the folder goes.
+struct Place {
+    dir: PathBuf,
+    /// What stands there now.
+    there: There,
+}
+
+enum There {
+    Nothing,
+    Empty,
+    /// To be replaced, for somebody said so.
+    Full,
+}
+
+impl Place {
+    fn look(cx: &Context, dir: &Path, force: bool) -> Outcome<Self> {
+        let shown = display::line(&dir.to_string_lossy()).into_owned();
+        let refuse = |message: String| Err(Failure::new(Exit::Refused, message));
+        let dir = std::path::absolute(dir)?;
+        // Its place is its parent's entry of its name, and such a path ends with none.
+        if dir.parent().is_some() && dir.file_name().is_none() {
+            let message =
+                format!("{shown} ends with `..`, which names no folder of its own; write its real path");
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        let there = match fs::symlink_metadata(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => There::Nothing,
+            Err(error) => return Err(error).fail_with(Exit::Failed, || format!("cannot look at {shown}")),
+            Ok(meta) if !meta.is_dir() => {
+                return refuse(format!("{shown} is there and is no folder; name another"));
+            }
+            Ok(_) => {
+                let names = fs::read_dir(&dir).and_then(|all| {
+                    all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                        .collect::<io::Result<Vec<String>>>()
+                });
+                let mut names = names.fail_with(Exit::Failed, || format!("cannot look into {shown}"))?;
+                names.sort();
+                match (names.is_empty(), force) {
+                    (true, _) => There::Empty,
+                    (false, true) => There::Full,
+                    (false, false) => {
+                        let names = named(names.into_iter());
+                        return refuse(format!(
+                            "{shown} is not empty, it holds {names}; --force removes all that is in it"
+                        ));
+                    }
+                }
+            }
+        };
+        if matches!(there, There::Full)
+            && let Some(why) = kept(cx, &dir)
+        {
+            return refuse(format!("{shown} {why} and is not replaced, --force or not; name another folder"));
+        }
+        Ok(Self { dir, there })
+    }
+
+    /// Refuses to replace the repository that the run's task came from.
+    fn spare_the_source(&self, past: &Past) -> Outcome<()> {
+        let source = past.base().git.as_ref().map(|git| PathBuf::from(&git.source));
+        match self.there {
+            There::Full if source.is_some_and(|source| holds(&self.dir, &source)) => {
+                let dir = display::line(&self.dir.to_string_lossy()).into_owned();
+                let message =
+                    format!("{dir} holds the repository that the task came from; name another folder");
+                Err(Failure::new(Exit::Refused, message))
+            }
+            There::Nothing | There::Empty | There::Full => Ok(()),
+        }
+    }
+
+    /// A folder next to the place, closed to others while it is filled, and the permissions it gets in the end.
+    fn begin(&self) -> Outcome<(tempfile::TempDir, fs::Permissions)> {
+        let parent = self.dir.parent().unwrap_or(Path::new("/"));
+        let failed = || format!("cannot make a folder in {}; check its permissions", parent.display());
+        fs::create_dir_all(parent).fail_with(Exit::Failed, failed)?;
+        // As any new folder, under the caller's umask.
+        let usual = fs::Permissions::from_mode(0o777);
+        let made = tempfile::Builder::new().prefix(".docket-checkout-").permissions(usual).tempdir_in(parent);
+        let made = made.fail_with(Exit::Failed, failed)?;
+        let permissions = fs::symlink_metadata(made.path()).fail_with(Exit::Failed, failed)?.permissions();
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(made.path(), closed).fail_with(Exit::Failed, failed)?;
+        Ok((made, permissions))
+    }
+
+    /// Puts what was made into its place.
+    fn put(&self, made: tempfile::TempDir) -> Outcome<()> {
+        let failed =
+            || format!("cannot put the folder to {}; name one that is not there", self.dir.display());
+        let old = match self.there {
+            There::Nothing | There::Empty => None,
+            There::Full => {
+                let parent = self.dir.parent().unwrap_or(Path::new("/"));
+                let grave = tempfile::Builder::new().prefix(".docket-replaced-").tempdir_in(parent);
+                let grave = grave.fail_with(Exit::Failed, failed)?;
+                fs::rename(&self.dir, grave.path().join("old")).fail_with(Exit::Failed, failed)?;
+                Some(grave)
+            }
+        };
+        if let Err(error) = fs::rename(made.path(), &self.dir) {
+            if let Some(grave) = &old {
+                // Where it cannot go back either, its guard must not remove it.
+                if fs::rename(grave.path().join("old"), &self.dir).is_err() {
+                    let kept = old.map(tempfile::TempDir::keep).unwrap_or_default();
+                    let message = format!(
+                        "cannot put the folder to its place; what was there is in {}",
+                        kept.display()
+                    );
+                    return Err(error).fail_with(Exit::Failed, || message);
+                }
+            }
+            return Err(error).fail_with(Exit::Failed, failed);
+        }
+        // It has another name now, so there is nothing left for the guard to remove.
+        let _moved = made.keep();
+        Ok(())
+    }
+}
+
+/// Why a folder is never replaced, if so: what it holds is more than somebody may have meant.
+fn kept(cx: &Context, dir: &Path) -> Option<&'static str> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let here = std::env::current_dir().ok();
+    if dir.parent().is_none() {
+        Some("is the root of this machine's files")
+    } else if home.is_some_and(|home| holds(dir, &home)) {
+        Some("holds your home folder")
+    } else if holds(dir, cx.home.path()) {
+        Some("holds docket's own home")
+    } else {
+        here.is_some_and(|here| holds(dir, &here)).then_some("holds the folder you are in")
+    }
+}
+
+/// Whether `inner` lies in `dir`, or is it, links on the way resolved.
+fn holds(dir: &Path, inner: &Path) -> bool {
+    match (fs::canonicalize(dir), fs::canonicalize(inner)) {
+        (Ok(dir), Ok(inner)) => inner.starts_with(dir),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
+    }
+}

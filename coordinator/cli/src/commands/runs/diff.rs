@@ -1,0 +1,163 @@
+//! `docket diff`: what differs between two moments of a run, as `git apply` takes it.
+
+mod shown;
+
+use docket_schema::{content::WorkPath, snapshot::Manifest};
+use docket_worker::workspace::{TreeDiff, compare_trees};
+
+use crate::{
+    connect::{access::Access, resolve},
+    context::Context,
+    history::{blobs::Remote, past::Past},
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Outcome},
+    },
+};
+
+/// Paths changed by hand that a note names: a line or two of them.
+const BY_HAND_SHOWN_MAX: usize = 5;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The patch goes to standard output, byte for byte; on a terminal, characters that it would obey are
+shown instead. Without --turn, --from and --to it is what the run
+changed since its base; a turn that has not ended is shown as far as it went. Turn 0 is what came
+before the first: the setup commands. What a person changed in `docket shell` where a turn ended is no
+work of that turn: --turn leaves it out and says so, --by-hand shows it alone. What git cannot hold
+(empty folders, modes other than 644 and 755) is named on standard error.
+
+Examples:
+  docket diff 3f9c01ab
+  docket diff 3f9c01ab | git apply
+  docket diff 3f9c01ab --turn 4                what turn 4 changed
+  docket diff 3f9c01ab --turn 4 --by-hand      what a person changed where turn 4 ended
+  docket diff 3f9c01ab --from 4 --to 9 --stat  what the turns 5 to 9 changed, in lines"
+)]
+pub(crate) struct Args {
+    /// A run, or a task whose last run is meant
+    id: String,
+    /// Only what this turn changed
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    turn: Option<u32>,
+    /// Only what a person changed by hand where that turn ended
+    #[arg(long, requires = "turn")]
+    by_hand: bool,
+    /// Begin with the tree after this turn [default: the base]
+    #[arg(long, value_name = "A")]
+    from: Option<u32>,
+    /// End with the tree after this turn [default: the last]
+    #[arg(long, value_name = "B")]
+    to: Option<u32>,
+    /// Lines added and removed in each file, no patch
+    #[arg(long, conflicts_with = "name_only")]
+    stat: bool,
+    /// The paths that differ, no patch
+    #[arg(long)]
+    name_only: bool,
+    /// With --name-only: paths byte for byte, each ended by a zero byte
+    #[arg(short = 'z', long, requires = "name_only")]
+    null: bool,
+}
+
+/// Two trees of a run, and how they are named.
+struct Compared {
+    /// The turns after which they stood; `None` = the base.
+    from: Option<u32>,
+    to: u32,
+    old: Manifest,
+    new: Manifest,
+    /// Of a single turn: what a person changed by hand where it ended.
+    by_hand: Vec<WorkPath>,
+}
+
+/// Prints the difference.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let access = Access::to_read(&cx, &args.id).await?;
+    let run = resolve::run(&access.client, &args.id).await?;
+    let past = Past::open(&cx, &access.client, run).await?;
+    let compared = trees(&past, &args)?;
+    let scratch = cx.home.folder("scratch")?;
+    let blobs = Remote(&access.client);
+    let diff = compare_trees(&past.base, &compared.old, &compared.new, &blobs, &scratch)
+        .await
+        .fail_as(Exit::Failed)?;
+    say(&cx, &args, &past, &compared, &diff).await?;
+    access.close().await?;
+    Ok(Exit::Ok)
+}
+
+fn trees(past: &Past, args: &Args) -> Outcome<Compared> {
+    let after = past.after(args.turn.or(args.to))?;
+    after.note_if_open();
+    let to = after.turn.0;
+    let (from, old) = match (args.turn, args.from) {
+        (Some(turn), _) => return of_turn(past, turn, args.by_hand),
+        (None, Some(from)) => (Some(from), past.after(Some(from))?.tree),
+        (None, None) => (None, past.base.manifest().clone()),
+    };
+    Ok(Compared { from, to, old, new: after.tree, by_hand: Vec::new() })
+}
+
+fn of_turn(past: &Past, turn: u32, by_hand: bool) -> Outcome<Compared> {
+    let apart = past.apart(turn)?;
+    let (from, old, new) = match apart.by_hand {
+        Some((found, left)) if by_hand => (Some(turn), found, left),
+        None if by_hand => (Some(turn), apart.own.clone(), apart.own),
+        Some(_) | None => (turn.checked_sub(1), apart.before, apart.own),
+    };
+    Ok(Compared { from, to: turn, old, new, by_hand: apart.hand_paths.into_iter().collect() })
+}
+
+fn note_by_hand(args: &Args, compared: &Compared, short: &str) {
+    let (Some(turn), false) = (args.turn, compared.by_hand.is_empty()) else { return };
+    let names: Vec<String> =
+        compared.by_hand.iter().take(BY_HAND_SHOWN_MAX).map(ToString::to_string).collect();
+    let more = compared.by_hand.len() - names.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    display::note(&format!(
+        "changed by hand where turn {turn} ended, not shown: {}{more}; \
+         `docket diff {short} --turn {turn} --by-hand` shows it",
+        display::line(&names.join(", "))
+    ));
+}
+
+async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: &TreeDiff) -> Outcome<()> {
+    let short = past.run.short();
+    if cx.json() {
+        let row = shown::Row::of(past, compared, diff).await?;
+        display::say_json(&row);
+        return Ok(());
+    }
+    if !args.by_hand {
+        note_by_hand(args, compared, &short);
+    }
+    if diff.paths().is_empty() {
+        let what = match (args.turn, compared.from) {
+            (Some(turn), _) if args.by_hand => {
+                format!("nobody changed anything by hand in turn {turn} of run {short}")
+            }
+            (Some(turn), _) => format!("turn {turn} of run {short} changed nothing"),
+            (None, Some(from)) => {
+                format!("run {short} has the same files after turn {from} and after turn {}", compared.to)
+            }
+            (None, None) => format!("run {short} changed nothing"),
+        };
+        display::note(&what);
+    }
+    if args.name_only {
+        shown::names(diff, args.null);
+        return Ok(());
+    }
+    if args.stat {
+        display::say(&shown::stat(cx.screen, diff).await?);
+        return Ok(());
+    }
+    let patch = diff.patch().await.fail_as(Exit::Failed)?;
+    display::say_exact(&patch);
+    for (path, why) in diff.beyond_git() {
+        display::note(&format!("not in the patch: {} ({})", display::line(&path.to_string()), why.as_str()));
+    }
+    Ok(())
+}

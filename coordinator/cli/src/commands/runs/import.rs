@@ -1,0 +1,71 @@
+//! `docket import`: takes in a backlog of tasks, or a run that `docket export` wrote elsewhere. Which of them a
+//! file is, its beginning says.
+
+mod exported;
+mod flags;
+mod send;
+mod source;
+mod specs;
+mod tasks;
+
+use std::{io::Read as _, path::PathBuf};
+
+use crate::{
+    context::Context,
+    output::fail::{Exit, FailWith as _, Outcome},
+};
+use source::Source;
+
+/// What of a file is looked at to tell what it is.
+const START_BYTES: u64 = 64;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A backlog is told by its name and content: JSON Lines (each an object with `text`, and what else a flag
+of `docket submit` says, under its name: title, queue, priority, at, dedup, tests, requires, setup, policy,
+branch, model, base_url, explore_model, fallback_model, script, engine, repo, commit, tools, turns, complexity,
+delegate, effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, the `key`s of lines or ids
+of tasks that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown checklists (each `- [ ]` with what is
+indented under it), issues of GitHub, or instances of SWE-bench. What a line leaves open is said by the flags.
+All of the file is checked before anything is submitted. Its tasks are a batch: the same file again
+submits what is new in it, and goes on where an import was interrupted.
+
+A run is what `docket export` wrote, compressed or plain. Everything is checked before anything is written:
+every hash, every blob, and that each event can follow the one before it. The run keeps its id and its
+hashes. It is never worked on by itself: a task that had not ended is cancelled here. Importing the same
+file again changes nothing; another history under the same id is refused.
+
+Examples:
+  docket import backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --dry-run
+  docket import TODO.md --repo . --tests \"make check\" --batch todo && docket batch todo --wait
+  gh issue list --json number,title,body,labels,url,state | docket import - --repo . --label-priority bug=10
+  docket import swe-bench-lite.jsonl --repos ~/clones --batch lite && docket export --predictions --batch lite
+  docket import run.docket && docket verify 3f9c01ab && docket replay 3f9c01ab
+  ssh there docket export 3f9c01ab | docket import -"
+)]
+pub(crate) struct Args {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    flags: flags::Flags,
+}
+
+/// Takes it in.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let source = Source::open(&cx, &args.file)?;
+    let mut reader = source.first()?;
+    let mut start = Vec::new();
+    reader
+        .as_mut()
+        .take(START_BYTES)
+        .read_to_end(&mut start)
+        .fail_with(Exit::Usage, || format!("cannot read {}", source.path.display()))?;
+    let is_run = args.flags.form.is_none() && exported::begins(&start);
+    let whole = std::io::Cursor::new(start).chain(reader);
+    if is_run {
+        return exported::run(cx, source, Box::new(whole)).await;
+    }
+    tasks::run(cx, &source.path, Box::new(whole), args.flags).await
+}

@@ -1,0 +1,17 @@
+//! Commands that look at a run, or go on from it.
+
+pub(crate) mod blame;
+pub(crate) mod cat;
+pub(crate) mod checkout;
+pub(crate) mod diff;
+pub(crate) mod export;
+pub(crate) mod follow;
+pub(crate) mod fork;
+pub(crate) mod import;
+pub(crate) mod logs;
+pub(crate) mod replay;
+pub(in crate::commands::runs::replay) mod replay_text;
+pub(crate) mod resume;
+pub(in crate::commands::runs::replay) mod run_again;
+pub(crate) mod shell;
+pub(crate) mod verify;

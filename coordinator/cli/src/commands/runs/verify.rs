@@ -1,0 +1,462 @@
+//! `docket verify`: the log is whole and unaltered, and everything in it folds.
+//!
+//! Each stream is walked ([`docket_coordinator::store::walk`]): its hash chain up to where its head says it
+//! ends, with the shared history that a fork stands on, and what its events fold into. Then every decision
+//! and request of a run is derived again, and the blobs that it names are asked for. In the end every
+//! stored blob is hashed again. Streams are walked where they lie when this process has the store open. It
+//! reads, and repairs nothing. Not proven are positions (they only say which of two streams was written
+//! first), when a blob was last asked for, and columns that only find rows (`docket db rebuild` compares
+//! those too). For one run this is the *verify* kind of replay, and `docket replay RUN
+//! --verify` says the same; `--tools` runs the recorded calls again as well.
+
+mod archived;
+mod stored;
+
+use docket_coordinator::store::{Fold, LogReader as _, StoreError, Walked, walk};
+use docket_schema::{
+    event::{Envelope, Head},
+    ids::{RunId, StreamId, TaskId, Turn},
+    wire::{ProblemCode, StreamHead},
+};
+use docket_worker::{
+    client::{Client, ClientError},
+    driver::Material,
+    replay::{Divergence, VerifyError, verify},
+};
+use serde::Serialize;
+
+use crate::{
+    commands::runs::replay::{Choice, run_again},
+    connect::{
+        access::{Access, Need},
+        resolve::{self, Named},
+    },
+    context::Context,
+    history::{blobs::Remote, children, lineage::Source},
+    output::{
+        display::{self, Style},
+        fail::{Chain, Exit, Failure, Outcome},
+    },
+    progress::Progress,
+};
+
+/// Faults that are listed; more are only counted.
+const FAULTS_LISTED_MAX: usize = 100;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line. A decision
+that comes out otherwise is named with its event, what each side has there, and the first fields
+that differ. Ends with 7 where this build lacks a run's engine.
+
+This is replay of the kind `verify`: no model is asked. --tools runs the recorded tool calls again
+too, sandboxed, in a scratch workspace (`docket replay --help` says what is compared). To ask a model
+again from some turn on, fork the run there: `docket fork RUN --turn N`.
+
+Examples:
+  docket verify
+  docket verify 3f9c01ab
+  docket verify 3f9c01ab --tools
+  docket verify --store postgres://docket@db/docket --json"
+)]
+pub(crate) struct Args {
+    /// A task or a run [default: the whole log]
+    id: Option<String>,
+    /// Run the recorded tool calls of the run, or of each run of the task, again and compare
+    #[arg(long, requires = "id")]
+    tools: bool,
+    /// With --tools: run the final checks too
+    #[arg(long, requires = "tools")]
+    gates: bool,
+    /// What the run, or the runs of the task, gave away, too
+    #[arg(long, requires = "id")]
+    children: bool,
+    /// Read every file of the archive, too, and compare it with what stands in its place here
+    #[arg(long, conflicts_with = "id")]
+    archives: bool,
+    /// Another store than this home's
+    #[arg(long, value_name = "URL", value_parser = crate::config::values::store)]
+    store: Option<String>,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    /// `verify`: derived again from the log.
+    pub(crate) replay: &'static str,
+    pub(crate) ok: bool,
+    pub(crate) streams: usize,
+    pub(crate) tasks: usize,
+    pub(crate) runs: usize,
+    pub(crate) events: u64,
+    /// Blobs that the events of the runs name.
+    pub(crate) blobs: usize,
+    /// Stored blobs that were hashed again.
+    pub(crate) blobs_checked: u64,
+    /// Streams that are archived: stubs stand for them.
+    pub(crate) archived: usize,
+    /// Files of the archive that were read and proven.
+    pub(crate) archive_files: usize,
+    /// Places of the archive that do not answer: what was not read there, and why.
+    pub(crate) archives_unread: Vec<String>,
+    /// Decisions derived again and found equal.
+    pub(crate) decisions: u64,
+    /// Requests rendered again and found equal.
+    pub(crate) requests: u64,
+    /// Engines of runs whose decisions this build cannot derive.
+    pub(crate) engines_missing: Vec<String>,
+    /// Events of a version that this build does not know.
+    pub(crate) events_unknown: Vec<String>,
+    pub(crate) faults_count: usize,
+    pub(crate) faults: Vec<String>,
+    /// Where a run's log and this build disagree; each is a fault too.
+    pub(crate) divergences: Vec<Divergence>,
+}
+
+impl Report {
+    fn new() -> Self {
+        Self { replay: "verify", ..Self::default() }
+    }
+
+    /// How a command that found this ends.
+    pub(crate) fn exit(&self) -> Exit {
+        let all_known = self.engines_missing.is_empty() && self.events_unknown.is_empty();
+        match (self.ok, self.archives_unread.is_empty(), all_known) {
+            (false, _, _) => Exit::Verification,
+            (true, false, _) => Exit::Unreachable,
+            (true, true, false) => Exit::EngineMissing,
+            (true, true, true) => Exit::Ok,
+        }
+    }
+
+    fn fault(&mut self, text: String) {
+        if self.faults.contains(&text) {
+            return;
+        }
+        self.faults_count += 1;
+        if self.faults.len() < FAULTS_LISTED_MAX {
+            self.faults.push(text);
+        }
+    }
+}
+
+impl Report {
+    /// An answer, or a fault where the coordinator found its own store altered, or can make nothing of it.
+    fn read<T>(&mut self, answer: Result<T, ClientError>) -> Outcome<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if matches!(error.code(), Some(ProblemCode::Corrupt | ProblemCode::Internal)) => {
+                self.fault(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What a stream was walked to, and what it folds into where it holds.
+    fn walked(&mut self, walked: Walked) -> Option<Fold> {
+        self.events += walked.events;
+        match walked.fault {
+            None => return Some(walked.fold),
+            Some(fault) if fault.unknown => self.events_unknown.push(fault.what),
+            Some(fault) => self.fault(fault.what),
+        }
+        None
+    }
+}
+
+/// Verifies.
+pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    let named = args.store.is_some();
+    cx.config.store = args.store.or(cx.config.store);
+    let opened = match &args.id {
+        // Whoever serves the home knows another store.
+        _ if named => Access::at_store(&cx).await,
+        None => Access::open(&cx, Need::Read).await,
+        Some(id) => Access::to_read(&cx, id).await,
+    };
+    let access = opened.map_err(|failure| {
+        let damaged = failure.error.chain().any(|cause| {
+            matches!(
+                cause.downcast_ref::<StoreError>(),
+                Some(StoreError::Damaged { .. } | StoreError::Corrupt { .. })
+            )
+        });
+        Failure { exit: if damaged { Exit::Verification } else { failure.exit }, ..failure }
+    })?;
+    let mut runs = Vec::new();
+    let report = match &args.id {
+        None => {
+            let mut report = whole_log(&cx, &access.client, &access.source()).await?;
+            archived::check(&cx, &access.client, args.archives, &mut report).await?;
+            report.ok = report.faults_count == 0;
+            report
+        }
+        Some(id) => match resolve::named(&access.client, id).await? {
+            Named::Task(task) => {
+                let mut report = Report::new();
+                let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
+                log.check_task(task, &mut report).await?;
+                runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
+                let progress = Progress::of(&cx, runs.len() as u64, "runs");
+                for run in &runs {
+                    log.check_run(*run, None, &mut report).await?;
+                    progress.add(1);
+                }
+                drop(progress);
+                report.streams = report.tasks + report.runs;
+                report.ok = report.faults_count == 0;
+                report
+            }
+            Named::Run(run) => {
+                runs.push(run);
+                let progress = Progress::waiting(&cx);
+                progress.say("decisions are derived again");
+                of_run(&access.client, &access.source(), run).await?
+            }
+        },
+    };
+    let report = if args.children { with_children(&cx, &access, &mut runs, report).await? } else { report };
+    say(&cx, &report);
+    let mut exit = report.exit();
+    if args.tools && report.ok {
+        for run in runs {
+            let history = crate::history::lineage::history(&access.client, run).await?;
+            let last = history.turns().last().map_or(Turn(0), |span| span.turn);
+            let choice = Choice { turns: Turn(0)..=last, gates: args.gates };
+            exit = exit.worse(run_again(&cx, &access.client, run, &history, choice).await?);
+        }
+    }
+    access.close().await?;
+    Ok(exit)
+}
+
+/// Verifies what `runs` gave away as well, and adds those runs.
+async fn with_children(
+    cx: &Context,
+    access: &Access,
+    runs: &mut Vec<RunId>,
+    mut report: Report,
+) -> Outcome<Report> {
+    let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
+    let below = children::below(&access.client, runs).await?;
+    let progress = Progress::of(cx, below.len() as u64, "children");
+    for child in below {
+        log.check_task(child.view.task.id, &mut report).await?;
+        for run in child.view.runs {
+            log.check_run(run.id, None, &mut report).await?;
+            runs.push(run.id);
+        }
+        progress.add(1);
+    }
+    report.streams = report.tasks + report.runs;
+    report.ok = report.faults_count == 0;
+    Ok(report)
+}
+
+/// Verifies one run: its chain, its blobs, its decisions.
+pub(crate) async fn of_run(client: &Client, source: &Source, run: RunId) -> Outcome<Report> {
+    let mut report = Report::new();
+    Log { client, source, blobs: Blobs::OfTheRun }.check_run(run, None, &mut report).await?;
+    report.streams = report.runs;
+    report.ok = report.faults_count == 0;
+    Ok(report)
+}
+
+/// Prints what was found.
+pub(crate) fn say(cx: &Context, report: &Report) {
+    if cx.json() {
+        display::say_json(report);
+        return;
+    }
+    let note = "decisions derived again from the log; no model is asked, nothing is run, no file is touched";
+    display::say(&cx.screen.paint(Style::Bold, "replay (verify)"));
+    display::say(&cx.screen.paint(Style::Dim, note));
+    for fault in &report.faults {
+        display::say(&display::line(&format!("fault: {fault}")));
+    }
+    for unread in &report.archives_unread {
+        display::say(&display::line(&format!("not read: {unread}")));
+    }
+    let counts = format!(
+        "{} events of {} tasks and {} runs, {} blobs",
+        report.events,
+        report.tasks,
+        report.runs,
+        report.blobs_checked.max(report.blobs as u64)
+    );
+    if report.ok {
+        display::say(&format!("the log holds: {counts}"));
+        display::say(&format!(
+            "every hash follows from the one before; {} decisions and {} requests derived again are the same",
+            report.decisions, report.requests
+        ));
+        if report.archived > 0 {
+            let files = match report.archive_files {
+                0 => "--archives reads their files, too".to_owned(),
+                count => format!("their {count} files hold"),
+            };
+            display::say(&format!("{} streams are archived; {files}", report.archived));
+        }
+        for engine in &report.engines_missing {
+            display::say(&format!("not derived again: this build has no engine {}", display::line(engine)));
+        }
+        for event in &report.events_unknown {
+            display::say(&format!("not folded: {}", display::line(event)));
+        }
+    } else {
+        display::say(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
+    }
+}
+
+/// Verifies everything.
+pub(crate) async fn whole_log(cx: &Context, client: &Client, source: &Source) -> Outcome<Report> {
+    let mut report = Report::new();
+    let progress = Progress::of(cx, 0, "streams");
+    if progress.is_seen() {
+        progress.total(streams_of(client).await);
+    }
+    let log = Log { client, source, blobs: Blobs::All };
+    let mut after = None;
+    while let Some(page) = report.read(client.streams(after.as_ref()).await)? {
+        for StreamHead { stream, head } in &page.streams {
+            report.streams += 1;
+            progress.add(1);
+            let before = (report.faults_count, report.faults.len());
+            match log.check(stream, *head, &mut report).await {
+                Err(failure) if failure.exit != Exit::Unreachable => {
+                    // What the coordinator itself could not make sense of is a fault of this stream; the
+                    // rest is looked at all the same.
+                    report.fault(format!("{stream}: {}", failure.text(Chain::Hidden)));
+                }
+                other => other?,
+            }
+            // It was listed, and has gone to the archive since: that is no fault.
+            if report.faults_count > before.0 && client.archived_one(stream).await.is_ok() {
+                report.faults_count = before.0;
+                report.faults.truncate(before.1);
+            }
+        }
+        match page.streams.last() {
+            Some(last) if page.more => after = Some(last.stream.clone()),
+            Some(_) | None => break,
+        }
+    }
+    drop(progress);
+    stored::check_blobs(cx, client, &mut report).await?;
+    report.ok = report.faults_count == 0;
+    Ok(report)
+}
+
+/// How many streams there are, as far as that can be read: their heads are, with nothing behind them.
+async fn streams_of(client: &Client) -> u64 {
+    let (mut count, mut after) = (0, None);
+    while let Ok(page) = client.streams(after.as_ref()).await {
+        count += page.streams.len() as u64;
+        after = page.streams.last().filter(|_| page.more).map(|last| last.stream.clone());
+        if after.is_none() {
+            break;
+        }
+    }
+    count
+}
+
+/// Which blobs are still to be hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blobs {
+    /// None: all that are stored are.
+    All,
+    /// Those that the run names.
+    OfTheRun,
+}
+
+/// A log being verified.
+struct Log<'a> {
+    client: &'a Client,
+    source: &'a Source,
+    blobs: Blobs,
+}
+
+impl Log<'_> {
+    async fn check(&self, stream: &StreamId, head: Head, report: &mut Report) -> Outcome<()> {
+        match stream {
+            StreamId::Task(task) => self.check_task_from(*task, Some(head), report).await,
+            StreamId::Run(run) => self.check_run(*run, Some(head), report).await,
+            StreamId::Queue(_) | StreamId::System(_) => {
+                report.walked(walk(self.source, stream, Some(head)).await?);
+                Ok(())
+            }
+        }
+    }
+
+    async fn check_task(&self, task: TaskId, report: &mut Report) -> Outcome<()> {
+        let head = self.source.head(StreamId::Task(task)).await?;
+        self.check_task_from(task, head, report).await
+    }
+
+    async fn check_task_from(&self, task: TaskId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+        report.tasks += 1;
+        let folded = report.walked(walk(self.source, &StreamId::Task(task), head).await?);
+        let Some(Fold::Task(Some(folded))) = folded else { return Ok(()) };
+        let stored = self.client.task(task).await?.task;
+        // It may have gone on since its events were read.
+        if stored.seq == folded.seq && stored != *folded {
+            report
+                .fault(format!("task {task}: the table differs from the log; `docket db rebuild` mends it"));
+        }
+        Ok(())
+    }
+
+    async fn check_run(&self, run: RunId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+        let head = match head {
+            Some(head) => Some(head),
+            None => self.source.head(StreamId::Run(run)).await?,
+        };
+        report.runs += 1;
+        let walked = walk(self.source, &StreamId::Run(run), head).await?;
+        let folds = walked.folds;
+        report.walked(walked);
+        let whole = self.source.history(run).await?;
+        let faults = report.faults_count;
+        stored::check_named(self.client, run, &whole, self.blobs, report).await?;
+        // Where the chain is broken, what is derived still says which field was altered.
+        if report.faults_count == faults && folds {
+            derive_again(self.client, run, &whole, report).await;
+        }
+        Ok(())
+    }
+}
+
+/// Derives every decision again and renders every request again, where the rest of the run holds.
+async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: &mut Report) {
+    match verify(events, &Material::new(Remote(client))).await {
+        Ok(verified) => {
+            report.decisions += verified.decisions;
+            report.requests += verified.requests;
+            if let Some(kind) = verified.lacking {
+                report.fault(format!("run {run}: its log ends within an append: a {kind} has to follow"));
+            }
+        }
+        Err(VerifyError::NoEngine(engine)) => {
+            report.engines_missing.push(engine.to_string());
+        }
+        Err(error) => {
+            report.fault(format!("run {run}: {}", with_cause(&error)));
+            if let VerifyError::Diverged(divergence) = error {
+                report.divergences.push(*divergence);
+            }
+        }
+    }
+}
+
+fn with_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! `docket answer`, and the words by which other commands say that a run waits for it.
+
+use crate::output::task_rows;
+use std::path::PathBuf;
+
+use docket_schema::task::TaskBlockedWhy;
+use docket_worker::client::ClientError;
+
+use crate::{
+    connect::{
+        access::{Access, Need},
+        resolve,
+    },
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
+it stood; the model reads the question and the answer before its next decision. Where the model's provider
+stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on. Where faults of
+workers stopped it 20 times in a row, give no text: no run is waiting for it.
+`docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
+the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
+
+A run whose work is done and whose final checks did not run is unverified and asks whether it is taken as it is. The
+answer `accept` completes it as unverified, `again` runs the checks once more, and anything else goes to the model.
+
+Examples:
+  docket answer 3f9c01ab \"Port 8080; the tests use it as well.\"
+  docket answer 3f9c01ab no, use the mirror
+  docket answer 3f9c01ab --file answer.md
+  git log -5 --stat | docket answer 3f9c01ab -
+  docket ps --json | jq -r 'select(.blocked_why == \"person\") | [.id, .message] | @tsv'"
+)]
+pub(crate) struct Args {
+    /// A task, or one of its runs
+    id: String,
+    /// The answer; - reads it from standard input
+    #[arg(num_args = 0.., value_name = "TEXT", conflicts_with = "file")]
+    text: Vec<String>,
+    /// A file with the answer
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Args {
+    fn read(&self) -> Outcome<String> {
+        match (&self.file, self.text.as_slice()) {
+            (Some(file), _) if file.as_os_str() != "-" => std::fs::read_to_string(file)
+                .fail_with(Exit::Usage, || {
+                    format!("cannot read the answer from {}; is it UTF-8 text?", file.display())
+                }),
+            (None, words) if words != ["-"] => Ok(words.join(" ")),
+            (Some(_) | None, _) => std::io::read_to_string(std::io::stdin().lock())
+                .fail_with(Exit::Usage, || {
+                    "cannot read the answer from standard input; is it UTF-8?".to_owned()
+                }),
+        }
+    }
+}
+
+/// Answers.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let text = args.read()?;
+    let access = Access::open(&cx, Need::Write).await?;
+    let task = resolve::task(&access.client, &args.id).await?;
+    let asked = access.client.task(task).await?.task;
+    let now = access.client.answer(task, &text).await.map_err(refused)?;
+    if cx.json() {
+        display::say_json(&task_rows::Row::of(&now));
+    } else {
+        if let (Some(TaskBlockedWhy::Person), Some(question)) = (asked.blocked_why, &asked.message) {
+            let question = display::in_one_line(question);
+            display::say(&display::line(&format!("task {} asked: {question}", task.short())));
+        }
+        display::say(&format!("answered; task {} is {}", task.short(), task_rows::word(&now)));
+    }
+    if access.is_alone() {
+        display::note("nobody works here now; `docket up` starts workers");
+    }
+    access.close().await?;
+    Ok(Exit::Ok)
+}
+
+/// Words that the question does not admit are the command line's fault.
+fn refused(error: ClientError) -> Failure {
+    let is_of_words = error.problem().is_some_and(|problem| problem.field.as_deref() == Some("text"));
+    let failure = Failure::from(error);
+    if is_of_words { Failure { exit: Exit::Usage, ..failure } } else { failure }
+}

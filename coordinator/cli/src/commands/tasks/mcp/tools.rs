@@ -1,0 +1,501 @@
+//! The tools: what each takes, and what it does with it.
+
+use crate::output::task_rows;
+use std::{fmt::Write as _, path::PathBuf, pin::Pin, sync::Arc};
+
+use docket_schema::{
+    ids::{RunId, TaskId},
+    task::{TaskRecord, TaskState},
+    wire::{DiffQuery, TaskQuery, TaskStates, Timeline, TurnView},
+};
+use docket_worker::client::Client;
+use rmcp::model::{JsonObject, ToolAnnotations};
+use schemars::JsonSchema;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::RESULT_CHARS_MAX;
+use crate::{
+    connect::{
+        access::{Access, Need, token_given},
+        resolve,
+    },
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+    },
+    tasks::task_args::TaskArgs,
+};
+
+/// Turns that `docket_logs` tells where nobody says how many.
+const TURNS: u32 = 5;
+/// Most turns of one answer.
+const TURNS_MAX: u32 = 50;
+/// Lines of a result that are told of each call.
+const RESULT_LINES: usize = 12;
+/// Characters of one such line.
+const LINE_CHARS: usize = 300;
+/// Tasks that `docket_list` tells.
+const TASKS_MAX: u32 = 50;
+
+type Done = Pin<Box<dyn Future<Output = Outcome<String>> + Send>>;
+
+/// See the module.
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    about: &'static str,
+    /// It changes nothing.
+    pub(super) reads: bool,
+    schema: fn() -> JsonObject,
+    pub(super) call: fn(Arc<Context>, Value) -> Done,
+}
+
+macro_rules! tool {
+    ($name:literal, $args:ty, $reads:literal, $function:path, $about:literal) => {
+        Tool {
+            name: $name,
+            about: $about,
+            reads: $reads,
+            schema: schema_of::<$args>,
+            call: |cx, args| {
+                Box::pin(async move {
+                    let args: $args = read(args)?;
+                    $function(&cx, args).await
+                })
+            },
+        }
+    };
+}
+
+/// Every tool, in the order in which they are told.
+pub(super) static TOOLS: &[Tool] = &[
+    tool!(
+        "docket_submit",
+        SubmitArgs,
+        false,
+        submit,
+        "Puts a coding task into the backlog; an agent works on it in a workspace of its own, from the repository's commit as it is now. Returns the task's id at once."
+    ),
+    tool!(
+        "docket_status",
+        TaskArg,
+        true,
+        status,
+        "How a task stands: its state, what keeps it or what it asks, its runs, what they cost, its last words."
+    ),
+    tool!(
+        "docket_list",
+        ListArgs,
+        true,
+        list,
+        "Tasks of the backlog, the newest first, with state, title and what they ask."
+    ),
+    tool!(
+        "docket_logs",
+        LogsArgs,
+        true,
+        logs,
+        "What the task's last run did, turn by turn: what the model said, which tools it called and what came back."
+    ),
+    tool!(
+        "docket_diff",
+        TaskArg,
+        true,
+        diff,
+        "What the task's last run has changed since it began, as a unified diff."
+    ),
+    tool!(
+        "docket_answer",
+        AnswerArgs,
+        false,
+        answer_task,
+        "Answers what a blocked task asks; its run goes on where it stood, with question and answer in its prompt."
+    ),
+    tool!(
+        "docket_tell",
+        TellArgs,
+        false,
+        tell,
+        "Says something to a task's running run; its model hears it before its next turn."
+    ),
+    tool!(
+        "docket_cancel",
+        CancelArgs,
+        false,
+        cancel,
+        "Cancels a task that has not ended. What its run did stays in the log."
+    ),
+];
+
+impl Tool {
+    /// As the protocol offers it.
+    pub(super) fn offered(&self) -> rmcp::model::Tool {
+        let hints = ToolAnnotations::new()
+            .read_only(self.reads)
+            .destructive(self.name == "docket_cancel")
+            .idempotent(self.reads)
+            .open_world(false);
+        rmcp::model::Tool::new(self.name, self.about, Arc::new((self.schema)())).with_annotations(hints)
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> JsonObject {
+    let mut schema =
+        schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    schema.remove("$schema");
+    schema.remove("title");
+    match schema.to_value() {
+        Value::Object(object) => object,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            JsonObject::new()
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(args: Value) -> Outcome<T> {
+    serde_path_to_error::deserialize(args).map_err(|error| {
+        let field = error.path().to_string();
+        Failure::new(Exit::Usage, format!("the arguments are wrong at `{field}`: {}", error.inner()))
+    })
+}
+
+/// The coordinator, with the rights that were given and no more.
+async fn open(cx: &Context, need: Need) -> Outcome<Access> {
+    let access = Access::open(cx, need).await?;
+    if access.is_alone() && token_given().is_some() {
+        access.close().await?;
+        let message =
+            "DOCKET_TOKEN is set and no coordinator serves here that could hold to it; start `docket up`";
+        return Err(Failure::new(Exit::Unreachable, message));
+    }
+    Ok(access)
+}
+
+/// Arguments of `docket_submit`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SubmitArgs {
+    /// The task in words: the first line is its title, the rest says what is wanted and how it is recognised as done.
+    task: String,
+    /// The repository's folder on this machine. Default: the folder that the server runs in.
+    repo: Option<PathBuf>,
+    /// Branch, tag or commit to start from. Default: HEAD.
+    commit: Option<String>,
+    /// The model, as PROVIDER:NAME. Default: that of docket.toml.
+    model: Option<String>,
+    /// The engine: react, plan, review, architect, team, sop.
+    engine: Option<String>,
+    /// The command that runs the project's tests.
+    tests: Option<String>,
+    /// The branch that gets the result.
+    branch: Option<String>,
+    /// The queue. Default: `default`.
+    queue: Option<String>,
+    /// The higher goes first.
+    priority: Option<i16>,
+    /// A second task with this key is not added while the first has not ended.
+    dedup: Option<String>,
+    /// Most that its runs may cost, in dollars.
+    max_cost: Option<f64>,
+}
+
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    task: TaskArgs,
+}
+
+async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
+    let repo = match args.repo {
+        Some(repo) => repo,
+        None => std::env::current_dir()?,
+    };
+    let mut words: Vec<std::ffi::OsString> = vec!["submit".into(), "--repo".into(), repo.into()];
+    let mut flag = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            // As one word: a value that begins with a dash is no flag.
+            words.push(format!("--{name}={value}").into());
+        }
+    };
+    flag("commit", args.commit);
+    flag("model", args.model);
+    flag("engine", args.engine);
+    flag("tests", args.tests);
+    flag("branch", args.branch);
+    flag("queue", args.queue);
+    flag("priority", args.priority.map(|priority| priority.to_string()));
+    flag("dedup", args.dedup);
+    flag("max-cost", args.max_cost.map(|dollars| dollars.to_string()));
+    words.extend(["--".into(), args.task.into()]);
+    let line = <Line as clap::Parser>::try_parse_from(words).map_err(|error| {
+        let text = error.to_string();
+        Failure::new(Exit::Usage, text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+    })?;
+    let asked = line.task.check(cx)?;
+    line.task.check_source(cx).await?;
+    let access = open(cx, Need::Write).await?;
+    let fresh = TaskId(docket_coordinator::clock::new_id());
+    let submitted = Box::pin(line.task.submit(cx, &access.client, asked, None, fresh)).await;
+    let hint =
+        if access.is_alone() { "\nNobody works here now: a person has to start `docket up`." } else { "" };
+    access.close().await?;
+    let id = submitted?;
+    let known = if id == fresh { "" } else { " (a task with this key was there already, and has not ended)" };
+    Ok(format!("task {id}{known}{hint}"))
+}
+
+/// Arguments of tools about one task.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TaskArg {
+    /// The task's id, or its last digits.
+    task: String,
+}
+
+async fn status(cx: &Context, args: TaskArg) -> Outcome<String> {
+    let access = open(cx, Need::Read).await?;
+    let told = Box::pin(told_of(&access.client, &args.task)).await;
+    access.close().await?;
+    told
+}
+
+async fn told_of(client: &Client, id: &str) -> Outcome<String> {
+    let task = resolve::task(client, id).await?;
+    let view = client.task(task).await?;
+    let record = &view.task;
+    let mut out = line_of(record);
+    if !record.state.is_ended() {
+        let why = client.why(task).await?;
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\nwhy: {}", why.text);
+    }
+    if let Some(message) = &record.message {
+        let _ = write!(out, "\nit says: {message}");
+    }
+    if let Some(how) = task_rows::how(record) {
+        let _ = write!(out, "\nhow it goes on: {how}");
+    }
+    for run in &view.runs {
+        let _ = write!(out, "\nrun {}: {}, turn {}", run.id, run.status, run.turn);
+    }
+    if let Some(run) = resolve::last_here(&view) {
+        let timeline = client.timeline(run).await?;
+        if let Some(last) = timeline.turns.last() {
+            let tokens: u64 = timeline.turns.iter().map(|turn| turn.input_tokens + turn.output_tokens).sum();
+            let _ = write!(out, "\nso far: {tokens} tokens, {}", display::money(last.cost_so_far_nusd));
+        }
+        // A run that has just been leased has no turn to look at.
+        let turn = client.turn(run, None).await.map(|answer| answer.turn).unwrap_or_default();
+        if !turn.text.trim().is_empty() {
+            let _ = write!(out, "\nits last words: {}", turn.text.trim());
+        }
+    }
+    Ok(out)
+}
+
+fn line_of(task: &TaskRecord) -> String {
+    format!("task {} is {}: {}", task.id, task_rows::word(task), task.spec.title)
+}
+
+/// Arguments of `docket_list`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListArgs {
+    /// Only tasks in this state: pending, scheduled, available, running, retryable, blocked, completed, cancelled, discarded.
+    state: Option<TaskState>,
+    /// Only tasks whose title holds this.
+    title: Option<String>,
+    /// How many, at most 50.
+    limit: Option<u32>,
+}
+
+async fn list(cx: &Context, args: ListArgs) -> Outcome<String> {
+    let access = open(cx, Need::Read).await?;
+    let query = TaskQuery {
+        state: TaskStates::of(args.state),
+        title: args.title.map(|title| format!("*{title}*")),
+        limit: Some(args.limit.unwrap_or(TASKS_MAX).clamp(1, TASKS_MAX)),
+        ..TaskQuery::default()
+    };
+    let page = access.client.tasks(&query).await;
+    access.close().await?;
+    let page = page?;
+    let mut out = String::new();
+    for task in &page.tasks {
+        let _ = writeln!(out, "{}", line_of(task));
+        if let Some(message) = task.message.as_ref().filter(|_| task.state == TaskState::Blocked) {
+            let _ = writeln!(out, "  it says: {}", cut(message));
+        }
+    }
+    Ok(if out.is_empty() { "no such task".to_owned() } else { out })
+}
+
+/// Arguments of `docket_logs`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LogsArgs {
+    /// The task's id, or its last digits; or a run's.
+    task: String,
+    /// How many turns, the newest. Default: 5, at most 50.
+    turns: Option<u32>,
+    /// The last turn that is told. Default: the newest.
+    until: Option<u32>,
+}
+
+async fn logs(cx: &Context, args: LogsArgs) -> Outcome<String> {
+    let access = open(cx, Need::Read).await?;
+    let told = Box::pin(logs_of(&access.client, &args)).await;
+    access.close().await?;
+    told
+}
+
+async fn logs_of(client: &Client, args: &LogsArgs) -> Outcome<String> {
+    let run = resolve::run(client, &args.task).await?;
+    let timeline = client.timeline(run).await?;
+    let last = timeline.turns.last().map_or(0, |turn| turn.turn);
+    let until = args.until.unwrap_or(last).min(last);
+    let count = args.turns.unwrap_or(TURNS).clamp(1, TURNS_MAX);
+    let mut told: Vec<String> = Vec::new();
+    let mut room = RESULT_CHARS_MAX / 2;
+    for row in timeline.turns.iter().rev().filter(|row| row.turn <= until && row.turn + count > until) {
+        let turn = client.turn(run, Some(row.turn)).await?.turn;
+        let mut text = format!("\n\nturn {} ({})", turn.turn, row.fate);
+        tell_turn(&mut text, &turn);
+        // The newest are what is asked for.
+        if text.len() > room && !told.is_empty() {
+            told.push(format!("\n\n[… turn {} and those before it: ask with `until`]", row.turn));
+            break;
+        }
+        room = room.saturating_sub(text.len());
+        told.push(text);
+    }
+    told.push(head_of(run, &timeline));
+    told.reverse();
+    Ok(told.concat())
+}
+
+fn head_of(run: RunId, timeline: &Timeline) -> String {
+    let turns = timeline.turns.last().map_or(0, |turn| turn.turn);
+    let why = if timeline.why.is_empty() { String::new() } else { format!(": {}", timeline.why) };
+    format!("run {run} is {} after {turns} turns{why}", timeline.standing)
+}
+
+fn tell_turn(out: &mut String, turn: &TurnView) {
+    for note in &turn.notes {
+        let _ = write!(out, "\n  note: {}", cut(note));
+    }
+    if !turn.text.trim().is_empty() {
+        let _ = write!(out, "\n  it said: {}", turn.text.trim());
+    }
+    for call in &turn.tools {
+        let came_to = call.came_to.as_deref().unwrap_or("no result yet");
+        let _ = write!(out, "\n  it called {} {}: {came_to}", call.name, cut(&call.args.to_string()));
+        let lines: Vec<&str> = call.result.lines().collect();
+        for line in lines.iter().take(RESULT_LINES) {
+            let _ = write!(out, "\n    {}", cut(line));
+        }
+        if lines.len() > RESULT_LINES {
+            let _ = write!(out, "\n    [… {} more lines]", lines.len() - RESULT_LINES);
+        }
+    }
+    for gate in &turn.gates {
+        let _ = write!(out, "\n  final check {} ({}): {}", gate.name, cut(&gate.command), gate.came_to);
+    }
+    for change in &turn.changes {
+        let _ = write!(out, "\n  {} {}", change.what, change.path);
+    }
+    if let Some(ended) = &turn.ended {
+        let _ = write!(out, "\n  the run {ended}");
+    }
+}
+
+fn cut(text: &str) -> String {
+    let flat = text.replace('\n', " ");
+    match flat.char_indices().nth(LINE_CHARS) {
+        None => flat,
+        Some((end, _)) => format!("{}…", &flat[..end]),
+    }
+}
+
+async fn diff(cx: &Context, args: TaskArg) -> Outcome<String> {
+    let access = open(cx, Need::Read).await?;
+    let made = async {
+        let run = resolve::run(&access.client, &args.task).await?;
+        Ok::<_, Failure>(access.client.difference(run, &DiffQuery::default()).await?)
+    };
+    let made = Box::pin(made).await;
+    access.close().await?;
+    let mut out = String::new();
+    for change in made?.changes {
+        match change.diff {
+            Some(diff) => out.push_str(&diff),
+            None => drop(writeln!(out, "{} {} (no text)", change.what, change.path)),
+        }
+    }
+    Ok(if out.is_empty() { "it has changed nothing".to_owned() } else { out })
+}
+
+/// Arguments of `docket_answer`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AnswerArgs {
+    /// The task's id, or its last digits.
+    task: String,
+    /// The answer.
+    answer: String,
+}
+
+async fn answer_task(cx: &Context, args: AnswerArgs) -> Outcome<String> {
+    let access = open(cx, Need::Write).await?;
+    let done = async {
+        let task = resolve::task(&access.client, &args.task).await?;
+        Ok::<_, Failure>(access.client.answer(task, &args.answer).await?)
+    };
+    let done = done.await;
+    access.close().await?;
+    done.map(|task| line_of(&task))
+}
+
+/// Arguments of `docket_tell`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TellArgs {
+    /// The task's id, or its last digits; or a run's.
+    task: String,
+    /// What is said.
+    words: String,
+}
+
+async fn tell(cx: &Context, args: TellArgs) -> Outcome<String> {
+    let access = open(cx, Need::Write).await?;
+    let done = async {
+        let run = resolve::run(&access.client, &args.task).await?;
+        access.client.tell(run, &args.words).await?;
+        Ok::<_, Failure>(run)
+    };
+    let done = done.await;
+    access.close().await?;
+    done.map(|run| format!("run {run} hears it before its next turn"))
+}
+
+/// Arguments of `docket_cancel`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CancelArgs {
+    /// The task's id, or its last digits.
+    task: String,
+    /// Why; it stands in the log.
+    reason: Option<String>,
+}
+
+async fn cancel(cx: &Context, args: CancelArgs) -> Outcome<String> {
+    let access = open(cx, Need::Write).await?;
+    let done = async {
+        let task = resolve::task(&access.client, &args.task).await?;
+        Ok::<_, Failure>(access.client.cancel(task, args.reason.as_deref().unwrap_or_default()).await?)
+    };
+    let done = done.await;
+    access.close().await?;
+    done.map(|task| line_of(&task))
+}

@@ -1,0 +1,200 @@
+//! The artifacts of a run and its quality gates, as `docket show` tells them: a line each; `--json` has them whole.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    artifact::{
+        ARTIFACTS, DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, TEST_REPORT,
+        TestReport,
+    },
+    run::RunState,
+    tool::NotRun,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    output::display::{self, Style, duration},
+};
+
+/// Files that a line names.
+const FILES_MAX: usize = 6;
+
+/// What `--json` shows.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Rows {
+    /// By name, as they were recorded last.
+    artifacts: BTreeMap<String, Value>,
+    /// By name.
+    quality_gates: BTreeMap<String, GateRow>,
+    /// The final checks of the last round, by name.
+    checks: BTreeMap<String, CheckRow>,
+    /// The phase of its procedure.
+    procedure_phase: Option<String>,
+}
+
+/// How a quality gate stands.
+#[derive(Debug, Serialize)]
+struct GateRow {
+    verdict: &'static str,
+    reason: String,
+    failed: u32,
+}
+
+/// What a final check said.
+#[derive(Debug, Serialize)]
+struct CheckRow {
+    /// `passed`, `excused`, `failed` or `unverified`.
+    verdict: &'static str,
+    command: String,
+    /// Why it did not run.
+    not_run: Option<NotRun>,
+}
+
+/// What a run has of them.
+pub(super) fn rows(state: &RunState) -> Rows {
+    let gates = state.work.quality.iter().map(|(name, gate)| {
+        let (verdict, reason, failed) = (gate.verdict.as_str(), gate.reason.clone(), gate.failed);
+        (name.clone(), GateRow { verdict, reason, failed })
+    });
+    let checks = state.work.checks.iter().map(|check| {
+        let (verdict, command) = (check.verdict.as_str(), check.command.clone());
+        (check.name.clone(), CheckRow { verdict, command, not_run: check.not_run.clone() })
+    });
+    Rows {
+        checks: checks.collect(),
+        artifacts: state.work.artifacts.clone(),
+        quality_gates: gates.collect(),
+        procedure_phase: state.work.phase.clone(),
+    }
+}
+
+/// Tells them, if there are any.
+pub(super) fn say(cx: &Context, rows: &Rows) {
+    say_checks(cx, rows);
+    if rows.artifacts.is_empty() && rows.quality_gates.is_empty() {
+        return;
+    }
+    let phase = rows.procedure_phase.as_deref().unwrap_or("(none)");
+    let head = format!("artifacts, in phase {}", display::line(phase));
+    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, &head)));
+    let known = ARTIFACTS.iter().filter_map(|name| rows.artifacts.get_key_value(*name));
+    let others = rows.artifacts.iter().filter(|(name, _)| !ARTIFACTS.contains(&name.as_str()));
+    for (name, content) in known.chain(others) {
+        tell(cx, name, &words(name, content));
+    }
+    for (name, gate) in &rows.quality_gates {
+        let times = if gate.failed > 0 { format!(", failed {} times", gate.failed) } else { String::new() };
+        tell(cx, name, &format!("{}{times}: {}", gate.verdict, gate.reason));
+    }
+}
+
+/// Says what the final checks said, if any ran.
+fn say_checks(cx: &Context, rows: &Rows) {
+    if rows.checks.is_empty() {
+        return;
+    }
+    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, "final checks")));
+    for (name, check) in &rows.checks {
+        let why = match &check.not_run {
+            Some(why) if why.partly => format!(", a part did not run ({})", why.reason),
+            Some(why) => format!(", did not run ({})", why.reason),
+            None => String::new(),
+        };
+        tell(cx, name, &format!("{}{why}: {}", check.verdict, check.command));
+    }
+}
+
+fn tell(cx: &Context, name: &str, words: &str) {
+    let name = cx.screen.paint(Style::Dim, &format!("{:>14}", display::line(name)));
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let room = cx.screen.columns().saturating_sub(16);
+    display::say(&format!("{name}  {}", display::fit(&display::line(&words), room)));
+}
+
+/// An artifact in a line; one of another form as it stands.
+fn words(name: &str, content: &Value) -> String {
+    let known = match name {
+        PLAN_CARD => read(content).map(|card: PlanCard| {
+            format!("{} steps, {} files: {}", card.steps.len(), card.files.len(), card.summary)
+        }),
+        DIFF_CARD => read(content).map(|card: DiffCard| diff(&card)),
+        TEST_REPORT => read(content).map(|report: TestReport| tests(&report)),
+        REVIEW_REPORT => read(content).map(|report: ReviewReport| {
+            let first = report.must_change.first().or(report.risks.first()).cloned().unwrap_or_default();
+            let (risks, advice) = (report.risks.len(), report.recommendations.len());
+            format!(
+                "{risks} risks, {advice} recommendations, {} to change: {first}",
+                report.must_change.len()
+            )
+        }),
+        _ => None,
+    };
+    known.unwrap_or_else(|| content.to_string())
+}
+
+fn read<T: DeserializeOwned>(content: &Value) -> Option<T> {
+    serde_json::from_value(content.clone()).ok()
+}
+
+fn diff(card: &DiffCard) -> String {
+    let named = card.files.iter().take(FILES_MAX);
+    let named: Vec<String> =
+        named.map(|file| format!("{} +{} -{}", file.path, file.added, file.removed)).collect();
+    let more = card.files.len().saturating_sub(FILES_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = if named.is_empty() { "nothing was changed".to_owned() } else { named.join(", ") };
+    format!("{named}{more}: {}", card.rationale)
+}
+
+fn tests(report: &TestReport) -> String {
+    if report.command.is_empty() {
+        return format!("{}: {}", report.status.as_str(), report.reason);
+    }
+    let why = if report.reason.is_empty() { String::new() } else { format!(" ({})", report.reason) };
+    format!("{}{why} in {}: {}", report.status.as_str(), duration(report.duration_ms), report.command)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::words;
+
+    #[test]
+    fn an_artifact_is_a_line() {
+        for (name, content, line) in [
+            (
+                "PlanCard",
+                json!({ "summary": "f is wrong", "steps": ["a", "b"], "files": ["a.py"] }),
+                "2 steps, 1 files: f is wrong",
+            ),
+            (
+                "DiffCard",
+                json!({ "files": [{ "path": "a.py", "change": "modified", "added": 2, "removed": 1 }],
+                        "hunks": [], "rationale": "because" }),
+                "a.py +2 -1: because",
+            ),
+            (
+                "TestReport",
+                json!({ "command": "make test", "status": "failed", "duration_ms": 1500 }),
+                "failed in 1.5s: make test",
+            ),
+            (
+                "TestReport",
+                json!({ "command": "", "status": "not_run", "duration_ms": 0, "reason": "words only" }),
+                "not run: words only",
+            ),
+            (
+                "ReviewReport",
+                json!({ "risks": ["r"], "recommendations": [], "must_change": ["m"] }),
+                "1 risks, 0 recommendations, 1 to change: m",
+            ),
+            ("Other", json!({ "a": 1 }), "{\"a\":1}"),
+            ("PlanCard", json!({ "a": 1 }), "{\"a\":1}"),
+        ] {
+            assert_eq!(words(name, &content), line);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `docket submit`: puts a task into the backlog.
+
+use docket_schema::ids::TaskId;
+
+use crate::{
+    connect::access::{Access, Need},
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, Outcome},
+    },
+    tasks::{task_args::TaskArgs, task_checks::note_unserved},
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The repository is pinned at a commit when the task is submitted: what you do to it afterwards does not
+change the task, and the task never changes your work tree.
+
+Examples:
+  docket submit \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\"
+  docket submit --file task.md --repo ~/src/shop --commit v2.1 --branch fix/rounding
+  docket submit \"Try it\" --repo . --model openai:qwen2.5-coder:7b --base-url http://localhost:11434/v1
+  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy
+  docket submit \"Then document it\" --repo . --after 3f9c01ab --key shop/main"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+}
+
+/// Submits the task.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let asked = args.task.check(&cx)?;
+    args.task.check_source(&cx).await?;
+    let access = Access::open(&cx, Need::Write).await?;
+    let fresh = TaskId(docket_coordinator::clock::new_id());
+    let id = args.task.submit(&cx, &access.client, asked, None, fresh).await?;
+    if cx.json() {
+        display::say_json(&crate::output::task_rows::Row::of(&access.client.task(id).await?.task));
+    } else {
+        display::say(&id.to_string());
+    }
+    note_unserved(&access.client, id).await;
+    access.close().await.map(|()| Exit::Ok)
+}

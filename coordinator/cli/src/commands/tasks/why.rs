@@ -1,0 +1,114 @@
+//! `docket why`: what keeps a task from running.
+
+use docket_schema::wire::{WhyKind, WhyView};
+
+use crate::{
+    connect::{
+        access::{Access, Need},
+        resolve,
+    },
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, Outcome},
+    },
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "One line, and what helps: a paused or full queue, a concurrency key that another task holds, tasks it waits
+for, a worker that is not there or has no room. With --json the reason is a word of its own (`kind`).
+
+Examples:
+  docket why 3f9c01ab
+  docket ps --state available --json | jq -r .id | xargs -n 1 docket why"
+)]
+pub(crate) struct Args {
+    /// A task, or one of its runs
+    id: String,
+}
+
+/// The true reason where no coordinator serves the home: workers that were heard of lately have nobody to ask for work.
+fn without_coordinator(why: WhyView) -> WhyView {
+    let is_of_workers = match why.kind {
+        WhyKind::Runs
+        | WhyKind::ProviderLimit
+        | WhyKind::NoWorker
+        | WhyKind::NoneServes
+        | WhyKind::NoRoom
+        | WhyKind::WorkerFault
+        | WhyKind::Next => true,
+        WhyKind::Ended
+        | WhyKind::Dependencies
+        | WhyKind::Schedule
+        | WhyKind::Backoff
+        | WhyKind::Blocked
+        | WhyKind::Budget
+        | WhyKind::QueuePaused
+        | WhyKind::QueueFull
+        | WhyKind::KeyFull => false,
+    };
+    if !is_of_workers {
+        return why;
+    }
+    let text = "no coordinator serves this home, so no worker has work; `docket up` starts one with workers";
+    WhyView { kind: WhyKind::NoWorker, text: text.to_owned(), ..why }
+}
+
+/// The reason in a sentence about the task; where the reason begins with the state itself, it is not said twice.
+fn sentence(why: &WhyView) -> String {
+    let says_state = matches!(why.kind, WhyKind::Runs | WhyKind::ProviderLimit | WhyKind::Ended);
+    match why.text.strip_prefix("it ").filter(|_| says_state) {
+        Some(rest) => format!("task {} {rest}", why.task.short()),
+        None => format!("task {} is {}: {}", why.task.short(), why.state, why.text),
+    }
+}
+
+/// Says it.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let access = Access::open(&cx, Need::Read).await?;
+    let task = resolve::task(&access.client, &args.id).await?;
+    let why = access.client.why(task).await?;
+    // The settings name another database where other coordinators may serve it.
+    let is_own = cx.config.store.as_deref().is_none_or(|store| store.starts_with("sqlite:"));
+    let why = if access.is_alone() && is_own { without_coordinator(why) } else { why };
+    access.close().await?;
+    if cx.json() {
+        display::say_json(&why);
+    } else {
+        display::say(&display::line(&sentence(&why)));
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{ids::TaskId, task::TaskState};
+
+    use super::*;
+
+    #[test]
+    fn the_state_is_said_once() {
+        let task = TaskId(docket_coordinator::clock::new_id());
+        for (kind, state, text, said) in [
+            (WhyKind::Ended, TaskState::Discarded, "it is discarded: it broke", "is discarded: it broke"),
+            (
+                WhyKind::Runs,
+                TaskState::Running,
+                "it runs: worker w1 has had it",
+                "runs: worker w1 has had it",
+            ),
+            (
+                WhyKind::NoWorker,
+                TaskState::Available,
+                "no worker is there",
+                "is available: no worker is there",
+            ),
+            (WhyKind::Blocked, TaskState::Blocked, "it is paused", "is blocked: it is paused"),
+        ] {
+            let why = WhyView { task, state, kind, text: text.to_owned(), tasks: Vec::new() };
+            assert_eq!(sentence(&why), format!("task {} {said}", task.short()));
+        }
+    }
+}

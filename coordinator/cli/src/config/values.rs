@@ -1,0 +1,117 @@
+//! Values of flags, settings and backlog files that people write, read from their text.
+//!
+//! Every error says what the value must be; the caller names the flag or field.
+
+use docket_sandbox::BackendChoice;
+use docket_schema::{
+    content::WorkPath,
+    message::ModelRef,
+    run::{Complexity, Effort, temperature_milli},
+    task::check_model,
+    tool::ToolSet,
+};
+
+use docket_worker::bootstrap::SandboxChoice;
+
+use crate::{
+    config,
+    output::fail::{Exit, Failure, Outcome},
+};
+
+/// An amount of money in nano-dollars, as 2.50.
+pub(crate) fn dollars(text: &str) -> Result<u64, String> {
+    config::dollars(text).ok_or_else(|| format!("it must be {}", config::DOLLARS))
+}
+
+/// A length of time in milliseconds, as 90s, 30m or 2h.
+pub(crate) fn period(text: &str) -> Result<u64, String> {
+    let (number, unit_ms) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1000),
+        Some((at, 'm')) => (&text[..at], 60_000),
+        Some((at, 'h')) => (&text[..at], 3_600_000),
+        Some(_) | None => ("", 0),
+    };
+    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ms)).filter(|ms| *ms > 0);
+    ms.ok_or_else(|| "it must be a number with its unit, as 90s, 30m or 2h".to_owned())
+}
+
+/// A model, as PROVIDER:NAME.
+pub(crate) fn model(text: &str) -> Result<ModelRef, String> {
+    text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
+}
+
+/// How large a task is.
+pub(crate) fn complexity(text: &str) -> Result<Complexity, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+/// How hard a model thinks.
+pub(crate) fn effort(text: &str) -> Result<Effort, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+/// A set of tools, by its name.
+pub(crate) fn tool_set(text: &str) -> Result<ToolSet, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+/// A sampling temperature in thousandths.
+pub(crate) fn temperature(text: &str) -> Result<u32, String> {
+    temperature_milli(text).ok_or_else(|| format!("it must be {}", config::TEMPERATURE))
+}
+
+/// A path in a workspace.
+pub(crate) fn work_path(text: &str) -> Result<WorkPath, String> {
+    WorkPath::new(text)
+        .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
+}
+
+/// A store's address on the command line.
+pub(crate) fn store(text: &str) -> Result<String, String> {
+    if config::is_store(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it must be sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned())
+    }
+}
+
+/// Before anything is pinned or sent, and in the words of the command line.
+pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
+    check_model(model)
+        .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
+}
+
+/// The worker's choice as the sandbox takes it.
+pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
+    match choice {
+        SandboxChoice::Auto => BackendChoice::Auto,
+        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
+        SandboxChoice::Namespaces => BackendChoice::Namespaces,
+        SandboxChoice::None => BackendChoice::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_read_with_their_units() {
+        for (text, ms) in [("90s", Some(90_000)), ("30m", Some(1_800_000)), ("2h", Some(7_200_000))]
+            .into_iter()
+            .chain(["", "30", "m", "0s", "-1s", "1d", "99999999999999999999h"].map(|bad| (bad, None)))
+        {
+            assert_eq!(period(text).ok(), ms, "{text}");
+        }
+        for (text, nusd) in
+            [("2.50", Some(2_500_000_000)), ("3", Some(3_000_000_000)), ("0.0001", Some(100_000))]
+                .into_iter()
+                .chain(
+                    ["", "0", "-1", "0.0000000001", ".5", "1,5", "99999999999999999999"]
+                        .map(|bad| (bad, None)),
+                )
+        {
+            assert_eq!(dollars(text).ok(), nusd, "{text}");
+        }
+    }
+}

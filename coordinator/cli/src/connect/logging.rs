@@ -1,0 +1,125 @@
+//! What servers and workers say on standard error: lines for people, or a JSON object a line.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::output::fail::{Exit, Failure, Outcome};
+
+/// How lines are written: `text` for people, `json` for programs that collect logs.
+const FORMAT: &str = "DOCKET_LOG_FORMAT";
+/// What is logged, as `docket_worker=debug`.
+const FILTER: &str = "DOCKET_LOG";
+
+/// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` goes over it.
+///
+/// # Errors
+/// One of the two variables holds something else than it may.
+pub(crate) fn start(verbose: u8) -> Outcome<()> {
+    let level = match verbose {
+        0 => "warn",
+        1 => "docket=info,docket_coordinator=info,docket_worker=info,warn",
+        _ => "docket=debug,docket_coordinator=debug,docket_worker=debug,info",
+    };
+    let filter = match variable(FILTER) {
+        None => EnvFilter::new(level),
+        Some(text) => {
+            let parsed = EnvFilter::try_new(&text).ok().filter(|_| text.split(',').all(is_directive));
+            parsed.ok_or_else(|| wrong(FILTER, &text, ALLOWED))?
+        }
+    };
+    let is_json = match variable(FORMAT) {
+        None => false,
+        Some(text) => is_json(&text).ok_or_else(|| wrong(FORMAT, &text, "text or json"))?,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        // Where standard error is a file on a full disk, the complaint about it would panic, and the
+        // request in hand would go unanswered.
+        .log_internal_errors(false);
+    // A second start keeps the first: nothing is lost by it.
+    if is_json {
+        drop(subscriber.json().flatten_event(true).with_target(true).try_init());
+    } else {
+        drop(subscriber.try_init());
+    }
+    Ok(())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.trim().is_empty())
+}
+
+/// What a filter may be, for people.
+const ALLOWED: &str =
+    "a level (off, error, warn, info, debug or trace), or targets with levels, as docket_worker=debug,warn";
+
+/// Levels that stand alone.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What docket's own targets begin with.
+const CRATES: [&str; 6] =
+    ["docket_coordinator", "docket_worker", "docket_schema", "docket_edit", "docket_sandbox", "docket"];
+
+/// Whether one part of a filter says something: a word alone that is no level is the name of a target to the filter, and a
+/// target that nobody has says nothing.
+fn is_directive(part: &str) -> bool {
+    let part = part.trim();
+    let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part))
+        || matches!(part, "0" | "1" | "2" | "3" | "4" | "5");
+    let is_of_docket = |name: &&str| {
+        name.starts_with(part) || part.strip_prefix(*name).is_some_and(|rest| rest.starts_with("::"))
+    };
+    part.is_empty() || part.contains(['=', '[']) || is_level || CRATES.iter().any(is_of_docket)
+}
+
+fn is_json(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "json" => Some(true),
+        "text" => Some(false),
+        _ => None,
+    }
+}
+
+fn wrong(name: &str, text: &str, allowed: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("{name} in the environment: `{text}` is not {allowed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_directive, is_json};
+
+    #[test]
+    fn a_word_that_is_neither_level_nor_target_is_no_filter() {
+        for good in [
+            "info",
+            "WARN",
+            " off",
+            "3",
+            "docket",
+            "docket_worker",
+            "docket_wor",
+            "docket_worker::model",
+            "x=debug",
+            "[run]",
+            "",
+        ] {
+            assert!(is_directive(good), "{good}");
+        }
+        for bad in ["nonsense", "verbose", "docketx", "docket_workers", "docket_worker:model"] {
+            assert!(!is_directive(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_log_format_is_text_or_json() {
+        for (text, json) in
+            [("json", Some(true)), (" JSON", Some(true)), ("text", Some(false)), ("yes", None)]
+        {
+            assert_eq!(is_json(text), json, "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A program that is told: it reads the notification on its standard input, and took it if it ends with status 0.
+//!
+//! It comes from the coordinator's own settings and from no repository; no shell reads it, and no word of a model is
+//! part of its command line. Its group of processes is gone when the attempt has ended.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use docket_coordinator::notify::{Letter, Sent};
+use docket_schema::wire::NotificationBody;
+use docket_worker::process::{ChildExit, TrustedError, TrustedSpec, run_trusted};
+
+/// Bytes that it may write before it is ended.
+const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Characters of the end of its output that are shown.
+const WORDS_MAX: usize = 200;
+/// Variables of docket's own environment that it gets: what programs need to find others, and their settings.
+const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
+/// Where programs are, if nobody says so.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// See the module.
+pub(in crate::commands::admin::notify) struct Program {
+    /// Its absolute path.
+    pub(in crate::commands::admin::notify) program: PathBuf,
+    /// Its arguments.
+    pub(in crate::commands::admin::notify) args: Vec<String>,
+    /// Where it runs.
+    pub(in crate::commands::admin::notify) cwd: PathBuf,
+    /// How long it may take.
+    pub(in crate::commands::admin::notify) timeout: Duration,
+}
+
+impl Program {
+    /// One attempt.
+    pub(in crate::commands::admin::notify) async fn run(
+        &self,
+        letter: &Letter,
+        body: &NotificationBody,
+        mut json: Vec<u8>,
+    ) -> Sent {
+        json.push(b'\n');
+        let spec = TrustedSpec {
+            program: self.program.clone(),
+            args: self.args.iter().map(OsString::from).collect(),
+            cwd: self.cwd.clone(),
+            env: environment(letter, body),
+            stdin: json,
+            timeout: self.timeout,
+            stdout_bytes_max: OUTPUT_BYTES_MAX,
+        };
+        let refused = |why: String| Sent::Refused { why, retry_after_ms: None };
+        match run_trusted(spec).await {
+            Ok(ended) => {
+                let said = if ended.stderr.trim_ascii().is_empty() { &ended.stdout } else { &ended.stderr };
+                let said = tail(said);
+                match ended.exit {
+                    ChildExit::Exit(0) => Sent::Taken,
+                    ChildExit::Exit(status) => refused(format!("it ends with status {status}{said}")),
+                    ChildExit::Signal(signal) => refused(format!("signal {signal} ended it{said}")),
+                }
+            }
+            Err(error @ TrustedError::Start { .. }) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                refused(format!("it cannot be started: {cause}"))
+            }
+            Err(TrustedError::TimedOut { timeout_ms, .. }) => {
+                refused(format!("it did not end within {timeout_ms} ms and was killed"))
+            }
+            Err(
+                error @ (TrustedError::NotAbsolute { .. }
+                | TrustedError::Io { .. }
+                | TrustedError::OutputTooLarge { .. }),
+            ) => refused(error.to_string()),
+        }
+    }
+}
+
+/// All that it sees of docket's environment, and what it is told in variables.
+fn environment(letter: &Letter, body: &NotificationBody) -> Vec<(OsString, OsString)> {
+    let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), PATH.into())];
+    let mut set = |name: &str, value: OsString| {
+        env.retain(|(known, _)| known != name);
+        env.push((name.into(), value));
+    };
+    for name in PASSED {
+        if let Some(value) = std::env::var_os(name) {
+            set(name, value);
+        }
+    }
+    let data = &body.data;
+    let told = [
+        ("DOCKET_NOTIFICATION_ID", Some(letter.record.raised.id.to_string())),
+        ("DOCKET_NOTIFICATION_TYPE", Some(body.kind.to_string())),
+        ("DOCKET_NOTIFICATION_ATTEMPT", Some(letter.attempt.to_string())),
+        ("DOCKET_TASK", data.task.map(|task| task.to_string())),
+        ("DOCKET_RUN", data.run.map(|run| run.to_string())),
+        ("DOCKET_BATCH", data.batch.map(|batch| batch.to_string())),
+        ("DOCKET_QUEUE", data.queue.as_ref().map(ToString::to_string)),
+        ("DOCKET_LINK", data.link.clone()),
+    ];
+    for (name, value) in told {
+        if let Some(value) = value {
+            set(name, value.into());
+        }
+    }
+    env
+}
+
+/// The end of what it said, on one line, behind a colon.
+fn tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let from = words.char_indices().rev().nth(WORDS_MAX - 1).map_or(0, |(at, _)| at);
+    if words.is_empty() { words } else { format!(": {}", &words[from..]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docket_schema::{
+        ids::{NotificationId, Timestamp},
+        system::{Notice, NotificationRaised, NotificationRecord},
+    };
+
+    fn letter() -> Letter {
+        let id = NotificationId(uuid::Uuid::from_u128(9));
+        let notice = Notice::Test { by: "ann".to_owned() };
+        let targets = vec!["a".to_owned()];
+        let raised = NotificationRaised { id, source: None, position: None, notice, targets };
+        let record = NotificationRecord { raised, raised_at: Timestamp(0), deliveries: Vec::new() };
+        Letter { record, attempt: 2, now: Timestamp(0) }
+    }
+
+    async fn runs(line: &str, ms: u64) -> Sent {
+        let program = Program {
+            program: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), line.to_owned()],
+            cwd: std::env::temp_dir(),
+            timeout: Duration::from_millis(ms),
+        };
+        let letter = letter();
+        let body = NotificationBody::of(&letter.record, None);
+        let json = serde_json::to_vec(&body).expect("json");
+        program.run(&letter, &body, json).await
+    }
+
+    fn why(sent: Sent) -> String {
+        match sent {
+            Sent::Refused { why, .. } => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn it_took_it_that_ends_well_and_is_told_by_input_and_environment() {
+        let line = "grep -q '\"by\":\"ann\"' && test $DOCKET_NOTIFICATION_ATTEMPT.$DOCKET_NOTIFICATION_TYPE = 2.test";
+        assert_eq!(runs(line, 20_000).await, Sent::Taken);
+        assert_eq!(why(runs("echo no >&2; exit 3", 20_000).await), "it ends with status 3: no");
+        assert_eq!(why(runs("kill -9 $$", 20_000).await), "signal 9 ended it");
+        assert!(why(runs("sleep 600", 100).await).contains("within 100 ms"));
+        assert!(why(runs("yes", 20_000).await).contains("bytes"));
+        // Nothing of docket's own environment beside what every program needs.
+        let names = why(runs("env | cut -d= -f1 | sort | tr '\\n' ' '; exit 1", 20_000).await);
+        assert!(names.contains("DOCKET_NOTIFICATION_ID") && !names.contains("CARGO"), "{names}");
+    }
+
+    #[test]
+    fn of_long_output_the_end_is_shown() {
+        assert_eq!(tail(b" \n"), "");
+        let long = tail("ü".repeat(1000).as_bytes());
+        assert_eq!(long.chars().count(), WORDS_MAX + 2);
+    }
+}

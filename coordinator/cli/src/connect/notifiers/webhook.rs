@@ -1,0 +1,192 @@
+//! A signed request, by the specification of Standard Webhooks: id, time and signature in headers, the signature over
+//! all three with the body, by each of the secrets, so that a receiver can go from one to the next.
+
+use std::{error::Error as _, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use docket_coordinator::notify::{Letter, Sent};
+use docket_schema::ids::Timestamp;
+use docket_worker::secret::Secret;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use reqwest::{Response, StatusCode, header};
+use sha2::Sha256;
+use url::Url;
+
+use crate::config::key_of;
+
+/// How long a connection may take; the whole attempt has the target's time.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of an answer that are read. It is made shorter once it holds no secret any more: a part of one is one too.
+const ANSWER_BYTES_MAX: usize = 16 * 1024;
+
+/// What requests are signed with.
+pub(in crate::commands::admin::notify) struct Keys(Vec<Vec<u8>>);
+
+impl Keys {
+    /// Those of these secrets.
+    pub(in crate::commands::admin::notify) fn of(secrets: &[Secret]) -> Self {
+        Self(secrets.iter().filter_map(|secret| key_of(secret.expose())).collect())
+    }
+
+    /// The header `webhook-signature`.
+    fn sign(&self, id: &str, seconds: i64, body: &[u8]) -> String {
+        let signed = self.0.iter().filter_map(|key| {
+            // A key of any length will do.
+            let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+            mac.update(format!("{id}.{seconds}.").as_bytes());
+            mac.update(body);
+            Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+        });
+        signed.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// See the module.
+pub(in crate::commands::admin::notify) struct Webhook {
+    http: reqwest::Client,
+    url: Url,
+    keys: Keys,
+    timeout: Duration,
+}
+
+impl Webhook {
+    /// To this address.
+    pub(in crate::commands::admin::notify) fn new(
+        url: Url,
+        keys: Keys,
+        timeout: Duration,
+    ) -> reqwest::Result<Self> {
+        // Set once for the process; a second time finds it set.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIME_MAX.min(timeout))
+            .timeout(timeout)
+            // A receiver that moved is told by the settings: what is signed for one is sent to no other.
+            .redirect(reqwest::redirect::Policy::none())
+            // Between two notifications a kept connection would have died.
+            .pool_max_idle_per_host(0)
+            .user_agent(concat!("docket/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { http, url, keys, timeout })
+    }
+
+    /// One attempt.
+    pub(in crate::commands::admin::notify) async fn post(&self, letter: &Letter, body: Vec<u8>) -> Sent {
+        let id = letter.record.raised.id.to_string();
+        let seconds = letter.now.0.div_euclid(1_000_000);
+        let request = self
+            .http
+            .post(self.url.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", seconds)
+            .header("webhook-signature", self.keys.sign(&id, seconds, &body))
+            .body(body);
+        match request.send().await {
+            Ok(answer) => answered(answer, letter.now).await,
+            Err(error) => Sent::Refused { why: self.failed(error), retry_after_ms: None },
+        }
+    }
+
+    /// Without the address: its path may be a secret.
+    fn failed(&self, error: reqwest::Error) -> String {
+        if error.is_timeout() {
+            return format!("it did not answer within {} ms", self.timeout.as_millis());
+        }
+        let error = error.without_url();
+        let mut cause = error.source();
+        let mut words = error.to_string();
+        while let Some(source) = cause {
+            words = source.to_string();
+            cause = source.source();
+        }
+        format!("it cannot be reached: {words}")
+    }
+}
+
+async fn answered(answer: Response, now: Timestamp) -> Sent {
+    let status = answer.status();
+    if status.is_success() {
+        return Sent::Taken;
+    }
+    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    // An instant is compared with the receiver's own clock, where it tells its time: ours may be set otherwise.
+    let here = header(header::DATE).and_then(instant_of).unwrap_or(now);
+    let retry_after_ms = header(header::RETRY_AFTER).and_then(|after| wait_ms(after, here));
+    if status.is_redirection() {
+        let why = format!("it answers {status}; redirects are not followed: set `url` to where it is");
+        return Sent::Refused { why, retry_after_ms };
+    }
+    let words = words(answer).await;
+    let why = if words.is_empty() {
+        format!("it answers {status}")
+    } else {
+        format!("it answers {status}: {words}")
+    };
+    if status == StatusCode::GONE { Sent::Gone { why } } else { Sent::Refused { why, retry_after_ms } }
+}
+
+/// `Retry-After`: seconds, or an instant.
+fn wait_ms(text: &str, now: Timestamp) -> Option<u64> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(seconds.saturating_mul(1000));
+    }
+    instant_of(text).map(|at| at.ms_since(now))
+}
+
+/// An HTTP date.
+fn instant_of(text: &str) -> Option<Timestamp> {
+    chrono::DateTime::parse_from_rfc2822(text.trim()).ok().map(|at| Timestamp(at.timestamp_micros()))
+}
+
+/// What it says, on one line.
+async fn words(mut answer: Response) -> String {
+    let mut bytes = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        let room = ANSWER_BYTES_MAX - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if bytes.len() >= ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(texts: &[&str]) -> Keys {
+        let secrets: Vec<Secret> = texts.iter().filter_map(|text| Secret::new(text)).collect();
+        Keys::of(&secrets)
+    }
+
+    /// The vector that the specification's own libraries are tested with.
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const SIGNED: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+
+    #[test]
+    fn it_signs_as_the_specification_does() {
+        let sign = |keys: &Keys, id: &str, body: &[u8]| keys.sign(id, 1_614_265_330, body);
+        let (id, body) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", br#"{"test": 2432232314}"#);
+        assert_eq!(sign(&keys(&[SECRET]), id, body), SIGNED);
+        assert_ne!(sign(&keys(&[SECRET]), "msg_other", body), SIGNED);
+        assert_ne!(sign(&keys(&[SECRET]), id, b"{}"), SIGNED);
+        let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        let both = sign(&keys(&[other, SECRET]), id, body);
+        let (first, second) = both.split_once(' ').expect("two");
+        assert!(first.starts_with("v1,") && first != SIGNED && second == SIGNED, "{both}");
+    }
+
+    #[test]
+    fn a_wait_is_seconds_or_an_instant() {
+        let now = Timestamp(1_700_000_000_000_000);
+        assert_eq!(wait_ms(" 120 ", now), Some(120_000));
+        assert_eq!(wait_ms("Tue, 14 Nov 2023 22:14:20 GMT", now), Some(60_000));
+        assert_eq!(wait_ms("Tue, 14 Nov 2000 22:14:20 GMT", now), Some(0));
+        assert_eq!(wait_ms("99999999999999999999", now), None);
+        assert_eq!(wait_ms("soon", now), None);
+    }
+}

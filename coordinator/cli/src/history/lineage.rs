@@ -1,0 +1,239 @@
+//! A run's whole history in pages, several at once: for commands whose first answer somebody waits for.
+//!
+//! Read from the store itself where this process has it open: over HTTP each event would be written and read
+//! as JSON once more, which costs more than the database does. Elsewhere the pages come by the API. Any
+//! page is worked on where it was read, so that decoding uses every core.
+
+use std::{collections::HashSet, sync::Arc};
+
+use docket_coordinator::store::{EachEvent, LogReader, Store, StoreError};
+use docket_schema::{
+    event::{Envelope, Head},
+    history::FoldedRun,
+    ids::{BlobHash, RunId, Seq, StreamId},
+    run::{RunStarted, RunState},
+    wire::{PAGE_EVENTS_MAX, RunView},
+};
+use docket_worker::client::{Client, Lineage};
+use tokio::task::JoinSet;
+
+use crate::output::fail::{Chain, Exit, FailWith as _, Failure, Outcome};
+
+/// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
+const PAGES_IN_FLIGHT: usize = 4;
+/// Events of a page: enough of them that a long run has several per core.
+const PAGE_EVENTS: u32 = PAGE_EVENTS_MAX / 2;
+/// Longest chain of runs that stand on each other's history, as the coordinator's own limit.
+const LINEAGE_RUNS_MAX: usize = 100;
+
+/// Where histories come from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// A store that this process has open.
+    Store(Arc<dyn Store>),
+    /// A coordinator elsewhere.
+    Client(Client),
+}
+
+/// A part of a run's stream: events after the first place, up to and with the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    run: RunId,
+    after: Seq,
+    until: Seq,
+}
+
+impl Source {
+    /// All events of `run`'s whole history.
+    pub(crate) async fn history(&self, run: RunId) -> Outcome<Vec<Envelope>> {
+        Ok(self.pages(run, |page| page).await?.into_iter().flatten().collect())
+    }
+
+    async fn view(&self, run: RunId) -> Outcome<RunView> {
+        match self {
+            Self::Client(client) => Ok(client.run(run).await?),
+            Self::Store(store) => {
+                let view = store.run(run).await.map_err(of_store)?;
+                view.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {run}")))
+            }
+        }
+    }
+
+    async fn read(&self, part: Part) -> Outcome<Vec<Envelope>> {
+        let mut events = match self {
+            Self::Client(client) => client.events(part.run, part.after, Some(PAGE_EVENTS)).await?.events,
+            Self::Store(store) => {
+                let read = store.read(StreamId::Run(part.run), part.after, PAGE_EVENTS).await;
+                read.map_err(of_store)?
+            }
+        };
+        events.retain(|event| event.seq <= part.until);
+        Ok(events)
+    }
+
+    /// What `work` makes of each page of `run`'s whole history, its parents' shared part first. Reads up to
+    /// where the run stood when it was asked.
+    pub(crate) async fn pages<T: Send + 'static>(
+        &self,
+        run: RunId,
+        work: fn(Vec<Envelope>) -> T,
+    ) -> Outcome<Vec<T>> {
+        let parts = self.parts(run).await?;
+        let mut pages: Vec<Option<T>> = Vec::new();
+        pages.resize_with(parts.len(), || None);
+        let mut waiting = parts.into_iter().enumerate();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < PAGES_IN_FLIGHT
+                && let Some((at, part)) = waiting.next()
+            {
+                let source = self.clone();
+                under_way.spawn(async move { (at, source.read(part).await.map(work)) });
+            }
+            let Some(done) = under_way.join_next().await else { break };
+            let (at, page) = done.map_err(anyhow::Error::from)?;
+            pages[at] = Some(page?);
+        }
+        Ok(pages.into_iter().flatten().collect())
+    }
+
+    async fn parts(&self, run: RunId) -> Outcome<Vec<Part>> {
+        let view = self.view(run).await?;
+        let mut runs = vec![(run, view.head.seq)];
+        let mut next = view.parent;
+        while let Some(parent) = next {
+            if runs.len() > LINEAGE_RUNS_MAX {
+                let message = format!("run {} stands on more than {LINEAGE_RUNS_MAX} others", run.short());
+                return Err(Failure::new(Exit::Failed, message));
+            }
+            runs.push((parent.run, parent.seq));
+            next = self.view(parent.run).await?.parent;
+        }
+        let runs = runs.into_iter().rev();
+        Ok(runs.flat_map(|(run, until)| cut(run, until)).collect())
+    }
+}
+
+/// What is wrong with the log is for `docket verify` to say; the rest is about reaching it.
+fn of_store(error: StoreError) -> Failure {
+    let exit = match error {
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } => Exit::Verification,
+        StoreError::OtherBuild { .. } => Exit::EngineMissing,
+        StoreError::Unavailable { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Full { .. }
+        | StoreError::Schema { .. }
+        | StoreError::Fault { .. } => Exit::Unreachable,
+    };
+    Failure { exit, error: error.into() }
+}
+
+impl LogReader for Source {
+    type Error = Failure;
+
+    fn beside(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    fn altered(failure: Failure) -> Result<String, Failure> {
+        match failure.exit {
+            Exit::Verification => Ok(failure.text(Chain::Shown)),
+            _ => Err(failure),
+        }
+    }
+
+    async fn head(&self, stream: StreamId) -> Outcome<Option<Head>> {
+        match self {
+            Self::Store(store) => store.head(stream).await.map_err(of_store),
+            Self::Client(client) => {
+                let mut after = None;
+                loop {
+                    let page = client.streams(after.as_ref()).await?;
+                    if let Some(listed) = page.streams.iter().find(|listed| listed.stream == stream) {
+                        return Ok(Some(listed.head));
+                    }
+                    match page.streams.last() {
+                        Some(last) if page.more => after = Some(last.stream.clone()),
+                        Some(_) | None => return Ok(None),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn scan(&self, stream: StreamId, mut after: Seq, mut each: EachEvent) -> Outcome<()> {
+        let client = match self {
+            Self::Store(store) => return store.scan(stream, after, each).await.map_err(of_store),
+            Self::Client(client) => client,
+        };
+        loop {
+            let page = client.stream_events(&stream, after, None).await?;
+            if page.events.iter().any(|event| each(&event.by_ref()).is_break()) || !page.more {
+                return Ok(());
+            }
+            let Some(last) = page.events.last() else { return Ok(()) };
+            after = last.seq;
+        }
+    }
+
+    async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Outcome<Vec<BlobHash>> {
+        match self {
+            Self::Store(store) => store.blobs_present(hashes).await.map_err(of_store),
+            Self::Client(client) => {
+                let missing: HashSet<BlobHash> = client.missing_blobs(&hashes).await?.into_iter().collect();
+                Ok(hashes.into_iter().filter(|hash| !missing.contains(hash)).collect())
+            }
+        }
+    }
+}
+
+/// The pages of a stream up to `until`.
+fn cut(run: RunId, until: Seq) -> impl Iterator<Item = Part> {
+    let starts = (0..until.0).step_by(PAGE_EVENTS as usize);
+    starts.map(move |after| Part { run, after: Seq(after), until })
+}
+
+/// Reads a run's whole history and folds it.
+pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
+    let mut state = RunState::default();
+    for event in client.all_events(run, Lineage::Whole).await? {
+        state.apply_envelope(&event).fail_with(Exit::Verification, || {
+            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+        })?;
+    }
+    Ok(state)
+}
+
+/// What a run pinned at its start.
+pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
+    history.state().pins.as_deref().ok_or_else(|| {
+        let message =
+            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        Failure::new(Exit::Refused, message)
+    })
+}
+
+/// A run's whole history, cut into turns.
+pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
+    FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
+        format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_leave_nothing_out_and_nothing_twice() {
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let page = u64::from(PAGE_EVENTS);
+        for (until, count) in [(0, 0), (1, 1), (page, 1), (page + 1, 2), (page * 3, 3)] {
+            let parts: Vec<Part> = cut(run, Seq(until)).collect();
+            assert_eq!(parts.len(), count, "{until}");
+            for (nth, part) in parts.iter().enumerate() {
+                assert_eq!((part.after.0, part.until.0), (nth as u64 * page, until));
+            }
+        }
+    }
+}

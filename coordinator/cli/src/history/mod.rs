@@ -1,0 +1,12 @@
+//! A run's past: its events, turns, contents, and its forms as a file.
+
+pub(crate) mod blobs;
+pub(crate) mod children;
+pub(crate) mod file_view;
+pub(crate) mod lineage;
+pub(crate) mod looker;
+pub(crate) mod past;
+pub(crate) mod recorded_output;
+pub(crate) mod run_export;
+pub(crate) mod spans;
+pub(crate) mod turns;

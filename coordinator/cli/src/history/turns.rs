@@ -1,0 +1,245 @@
+//! Turns with all that they name: texts, results and diffs fetched, ready to be shown or written as JSON.
+//!
+//! Any range of turns can be read without the others: what stood before it is known from the snapshots' paths
+//! alone.
+
+use std::ops::RangeInclusive;
+
+use docket_schema::{
+    content::Content,
+    history::{
+        FinalCheck, MessageSource, Milestone, ModelCall, RunHistory, ToolCall, TurnDetail, TurnSummary,
+        WorkspaceChange,
+    },
+    ids::{self, RunId, Seq},
+    run::{ModelAnswered, Overlay, RunEvent},
+    snapshot::Manifest,
+    wire::{AttemptView, CallView, ChangeView, GateView, TurnView},
+};
+use docket_worker::{
+    client::Client,
+    workspace::{
+        BaseObjects, ChangeView as Compared, Contents, FileDiff, PathDiff, changed_paths, diff_manifests,
+    },
+};
+
+use crate::{
+    history::blobs::Remote,
+    output::{
+        events,
+        fail::{Exit, FailWith as _, Outcome},
+    },
+};
+
+/// Where contents come from.
+pub(crate) struct Reader<'a> {
+    pub(crate) client: &'a Client,
+    /// None of a run that ended before it had one.
+    pub(crate) base: Option<&'a BaseObjects>,
+    /// Whether differences are made; without them paths are named alone.
+    pub(crate) with_diffs: bool,
+}
+
+impl Reader<'_> {
+    /// A content's text, fetched where it lies out of line.
+    pub(crate) async fn text(&self, content: &Content) -> Outcome<String> {
+        match content {
+            Content::Blob(blob) => {
+                let bytes = self.client.get_blob(blob).await?;
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Content::Text(_) | Content::B64(_) => Ok(content.text_or_size()),
+        }
+    }
+
+    /// The turns of `range`, in order. Turns outside it cost the names of the paths they changed.
+    ///
+    /// # Errors
+    /// A blob is not to be had.
+    pub(crate) async fn turns(
+        &self,
+        run: RunId,
+        history: &RunHistory,
+        range: &RangeInclusive<ids::Turn>,
+    ) -> Outcome<Vec<TurnView>> {
+        let turns = history.turns().iter().filter(|turn| range.contains(&turn.turn));
+        // Collected: what is held while contents are fetched must be able to move between threads.
+        let turns: Vec<&TurnSummary> = turns.collect();
+        let Some(first) = turns.first() else { return Ok(Vec::new()) };
+        let mut overlay = history.overlay_after(first.events.start).fail_as(Exit::EngineMissing)?;
+        let mut views = Vec::new();
+        for turn in turns {
+            views.push(self.turn(run, history, turn, &mut overlay).await?);
+        }
+        Ok(views)
+    }
+
+    /// A turn with all that it names. `overlay` is what the run had changed before it, and becomes what it has after.
+    async fn turn(
+        &self,
+        run: RunId,
+        history: &RunHistory,
+        turn: &TurnSummary,
+        overlay: &mut Overlay,
+    ) -> Outcome<TurnView> {
+        let (detail, events) = (history.detail(turn), history.events_of(turn));
+        let last = detail.model_calls.last();
+        let usage = detail.cost.usage;
+        let mut view = TurnView {
+            replay: "view".to_owned(),
+            run: Some(run),
+            turn: turn.turn.0,
+            phases: detail.phases.iter().map(|phase| phase.as_str().to_owned()).collect(),
+            request_hash: last.map(|call| call.intent.request.to_string()),
+            decision_hash: last.map(|call| call.intent.decision.to_string()),
+            attempts: detail.model_calls.iter().map(attempt).collect(),
+            tree: detail.tree.map(|tree| tree.to_string()),
+            notes: notes(history, &detail),
+            input_tokens: usage.input_tokens + usage.cache_read_tokens,
+            output_tokens: usage.output_tokens,
+            cost_nusd: detail.cost.nusd,
+            ended: detail.end.as_ref().map(ToString::to_string),
+            first_seq: events.first().map_or(Seq(0), |event| event.seq),
+            last_seq: events.last().map_or(Seq(0), |event| event.seq),
+            ..TurnView::default()
+        };
+        for message in &detail.messages {
+            let by = match &message.from {
+                MessageSource::Person(by) => format!("{by} says: "),
+                MessageSource::Answer(by) => format!("{by} answers: "),
+                MessageSource::Hint => "a person says: ".to_owned(),
+                MessageSource::Task | MessageSource::Nudge | MessageSource::Edit => String::new(),
+                // A note tells it.
+                MessageSource::Child { .. } => continue,
+            };
+            view.told.push(by + &self.text(&message.text).await?);
+        }
+        for text in detail.answers().next_back().into_iter().flat_map(ModelAnswered::texts) {
+            view.text.push_str(&self.text(text).await?);
+        }
+        for call in &detail.calls {
+            view.tools.push(self.call(call).await?);
+        }
+        for change in &detail.changes {
+            view.changes.extend(self.changes(change, overlay).await?);
+        }
+        for check in &detail.checks {
+            view.gates.push(self.check(check).await?);
+        }
+        Ok(view)
+    }
+
+    async fn call(&self, call: &ToolCall) -> Outcome<CallView> {
+        let (result, outcome) = (call.result.as_ref(), call.outcome());
+        Ok(CallView {
+            call: call.tool.call.0.clone(),
+            name: call.tool.name.clone(),
+            args: call.tool.args.clone(),
+            status: result.map(|result| events::status(result.status).to_owned()),
+            came_to: outcome.map(|outcome| outcome.label().into_owned()),
+            failed: outcome.is_some_and(|outcome| !outcome.is_ok()),
+            exit: result.and_then(|result| result.facts.exit),
+            tests: result.and_then(|result| result.facts.tests),
+            result: match result {
+                Some(result) => self.text(&result.content).await?,
+                None => String::new(),
+            },
+            output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
+            duration_ms: result.map_or(0, |result| result.duration_ms),
+        })
+    }
+
+    async fn check(&self, check: &FinalCheck) -> Outcome<GateView> {
+        let result = check.result.as_ref();
+        Ok(GateView {
+            call: check.intent.call.0.clone(),
+            name: check.name().into_owned(),
+            command: check.command().to_owned(),
+            passed: check.passed(),
+            came_to: check.outcome_label().to_owned(),
+            output: match result {
+                Some(result) => self.text(&result.content).await?,
+                None => String::new(),
+            },
+            output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
+            duration_ms: check.duration_ms(),
+        })
+    }
+
+    async fn changes(&self, changed: &WorkspaceChange, overlay: &mut Overlay) -> Outcome<Vec<ChangeView>> {
+        let (mut before, mut after) = (Manifest::default(), Manifest::default());
+        for change in &changed.paths {
+            let path = &change.path;
+            let stood = match overlay.get(path) {
+                Some(entry) => *entry,
+                None => self.base.and_then(|base| base.manifest().entries.get(path).copied()),
+            };
+            // Of several changes in one turn the first knows what stood before it.
+            if !after.entries.contains_key(path)
+                && let Some(entry) = stood
+            {
+                before.entries.entry(path.clone()).or_insert(entry);
+            }
+            match change.entry {
+                Some(entry) => drop(after.entries.insert(path.clone(), entry)),
+                None => drop(after.entries.remove(path)),
+            }
+            overlay.insert(path.clone(), change.entry);
+        }
+        let Some(base) = self.base.filter(|_| self.with_diffs) else {
+            return Ok(changed_paths(&before, &after)
+                .into_iter()
+                .map(|diff| named(diff, changed.by.clone()))
+                .collect());
+        };
+        let blobs = Remote(self.client);
+        let contents = Contents::new(base, &blobs);
+        let files = diff_manifests(&before, &after, &contents)
+            .await
+            .fail_with(Exit::Failed, || "what the run changed cannot be read".to_owned())?;
+        Ok(files.into_iter().map(|file| shown(file, changed.by.clone())).collect())
+    }
+}
+
+/// A difference as it is shown.
+pub(crate) fn shown(file: FileDiff, by_hand: Option<String>) -> ChangeView {
+    let diff = match file.change {
+        Compared::Text(text) => Some(text),
+        Compared::Binary | Compared::TooLarge | Compared::ModeOnly => None,
+    };
+    let named = named(PathDiff { path: file.path, old: file.old, new: file.new }, by_hand);
+    ChangeView { diff, ..named }
+}
+
+/// A path that differs, without its difference.
+fn named(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
+    let what = match (diff.old, diff.new) {
+        (None, _) => "added",
+        (Some(_), None) => "removed",
+        (Some(_), Some(_)) => "changed",
+    };
+    ChangeView { path: diff.path, what: what.to_owned(), by_hand, diff: None }
+}
+
+fn attempt(call: &ModelCall) -> AttemptView {
+    let intent = &call.intent;
+    AttemptView {
+        seq: call.seq,
+        attempt: intent.attempt,
+        model: intent.model.to_string(),
+        request_hash: intent.request.to_string(),
+        request_bytes: intent.request_bytes,
+        decision_hash: intent.decision.to_string(),
+        outcome: call.outcome().map(str::to_owned),
+    }
+}
+
+/// What else happened, in a line each.
+fn notes(history: &RunHistory, detail: &TurnDetail) -> Vec<String> {
+    let note = |milestone: &Milestone| match &milestone.event {
+        Ok(RunEvent::ModelFailed(e)) if e.call.is_summary() => None,
+        Ok(RunEvent::ModelFailed(e)) => Some(format!("the model failed ({}): {}", e.error, e.message)),
+        Ok(_) | Err(_) => history.events().get(milestone.place).map(events::summary),
+    };
+    detail.milestones.iter().filter_map(note).collect()
+}

@@ -1,0 +1,145 @@
+//! Which workers of a home live: each holds a locked file in the folder `workers` while its process does.
+//!
+//! The process that serves the home looks for files that no process holds any more. Such a worker is dead, and its run
+//! processes are too: they die with their supervisor. Its leases are released at once instead of after a lease time,
+//! nobody's attempt is counted, and it is marked as drained, so that its own queue becomes everyone's. The epoch fences
+//! whatever one of its processes might still send.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    time::Duration,
+};
+
+use docket_schema::{
+    ids::IncarnationId,
+    task::TaskState,
+    wire::{ReleaseReason, ReleaseRequest, TaskQuery},
+};
+use docket_worker::client::{Client, ClientError};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::{
+    home::Home,
+    output::fail::{Exit, FailWith as _, Outcome},
+};
+
+/// The folder in the home.
+const FOLDER: &str = "workers";
+/// Most leases of dead workers that one look releases: more than a machine runs at once.
+const LEASES_MAX: u32 = 1000;
+/// How often the home's coordinator looks for dead workers.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A living worker's entry. The file stays when this is dropped: an unlocked file tells the next look that the worker
+/// has ended, however it did.
+#[derive(Debug)]
+pub(crate) struct WorkerRegistration {
+    _lock: Flock<File>,
+}
+
+impl WorkerRegistration {
+    /// Registers the worker of this process.
+    pub(crate) fn register(home: &Home, incarnation: IncarnationId) -> Outcome<Self> {
+        let folder = home.folder(FOLDER)?;
+        let failed = || format!("cannot register the worker in {}; check its permissions", folder.display());
+        // Locked before it has its name: a look must not take a worker that begins for a dead one.
+        let unnamed = folder.join(format!("{incarnation}.new"));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unnamed);
+        let file = file.fail_with(Exit::Failed, failed)?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno);
+        let lock = lock.fail_with(Exit::Failed, failed)?;
+        std::fs::rename(&unnamed, folder.join(incarnation.to_string())).fail_with(Exit::Failed, failed)?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// A worker whose process has ended. Its file is locked while this is handled.
+struct DeadWorker {
+    incarnation: IncarnationId,
+    file: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// Releases what dead workers of the home hold, again and again.
+pub(crate) async fn watch_for_dead_workers(home: &Home, client: &Client) {
+    loop {
+        release_dead_workers(home, client).await;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Releases what dead workers of the home hold. What fails is logged and left to the next look, or to the lease's end.
+pub(crate) async fn release_dead_workers(home: &Home, client: &Client) {
+    let dead = dead_workers(home);
+    if dead.is_empty() {
+        return;
+    }
+    if let Err(error) = release(client, &dead).await {
+        return tracing::warn!(%error, "leases of dead workers are not released yet");
+    }
+    for worker in dead {
+        if let Err(error) = std::fs::remove_file(&worker.file) {
+            tracing::warn!(file = %worker.file.display(), %error, "a dead worker's file was not removed");
+        }
+    }
+}
+
+fn dead_workers(home: &Home) -> Vec<DeadWorker> {
+    let Ok(entries) = std::fs::read_dir(home.path().join(FOLDER)) else { return Vec::new() };
+    let dead = entries.flatten().filter_map(|entry| {
+        let incarnation = entry.file_name().to_str()?.parse().ok()?;
+        let file = File::open(entry.path()).ok()?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()?;
+        Some(DeadWorker { incarnation, file: entry.path(), _lock: lock })
+    });
+    dead.collect()
+}
+
+async fn release(client: &Client, dead: &[DeadWorker]) -> Result<(), ClientError> {
+    let query =
+        TaskQuery { state: Some(TaskState::Running.into()), limit: Some(LEASES_MAX), ..TaskQuery::default() };
+    let running = client.tasks(&query).await?.tasks;
+    let is_dead = |holder: IncarnationId| dead.iter().any(|worker| worker.incarnation == holder);
+    for task in running.into_iter().filter(|task| task.worker.is_some_and(is_dead)) {
+        let request = ReleaseRequest { epoch: task.epoch, why: ReleaseReason::Drained };
+        match client.release(task.id, &request).await {
+            Ok(_) => tracing::info!(task = %task.id, "released: its worker is dead"),
+            Err(error) if error.problem().is_some() && !error.is_retryable() => {
+                tracing::info!(task = %task.id, %error, "not released: its lease is another's, or has ended");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for worker in dead {
+        match client.drain_worker(worker.incarnation).await {
+            // A worker that never asked for work is unknown, and owns nothing.
+            Err(error) if error.problem().is_none() || error.is_retryable() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_dead_once_its_registration_is_dropped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(folder.path())).expect("opens");
+        let worker = |n| IncarnationId(uuid::Uuid::from_u128(n));
+        let dead = || dead_workers(&home).iter().map(|dead| dead.incarnation).collect::<Vec<_>>();
+        assert_eq!(dead(), [], "without a folder, none is dead");
+        let one = WorkerRegistration::register(&home, worker(1)).expect("registers");
+        let two = WorkerRegistration::register(&home, worker(2)).expect("registers");
+        assert_eq!(dead(), []);
+        drop(one);
+        assert_eq!(dead(), [worker(1)]);
+        drop(two);
+        assert_eq!(dead().len(), 2);
+    }
+}

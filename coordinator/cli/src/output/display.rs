@@ -1,0 +1,560 @@
+//! What a person sees: text made harmless, tables that fit the terminal, colours where there is one.
+//!
+//! Model output, file names and tool output come from strangers. Everything of theirs passes
+//! [`line`] or [`block`] before it is printed, so that it can neither move the cursor, nor reorder
+//! what is read, nor hide in it. JSON says the same characters by their numbers ([`json_text`]): it means what
+//! it meant, and drives no terminal either. Patches and files are exact, unless they go to a terminal.
+
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    io::{IsTerminal as _, Write as _},
+};
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::output::fail::Exit;
+
+/// Columns of excerpts where the output is no terminal: wide enough for ids and titles, narrow enough for a log. Tables
+/// are as wide there as what is in them.
+const COLUMNS_PIPED: usize = 160;
+/// Below this a table cannot be read anyway.
+const COLUMNS_MIN: usize = 40;
+
+/// Whether colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// The few styles there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Headings, names.
+    Bold,
+    /// What matters less.
+    Dim,
+    /// Good.
+    Good,
+    /// Bad.
+    Bad,
+    /// Under way, or in need of a look.
+    Warn,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Good => "32",
+            Self::Bad => "31",
+            Self::Warn => "33",
+        }
+    }
+}
+
+/// Standard output as it is: its width, and whether it shows colours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Screen {
+    columns: usize,
+    color: bool,
+    /// Whether lines end where the columns do.
+    terminal: bool,
+}
+
+impl Screen {
+    /// Looks at standard output.
+    pub(crate) fn stdout(choice: ColorChoice) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let color = match choice {
+            ColorChoice::Auto => terminal && !plain,
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        };
+        let columns = if terminal { columns_of_stdout() } else { COLUMNS_PIPED };
+        Self { columns: columns.max(COLUMNS_MIN), color, terminal }
+    }
+
+    /// A screen of a given width without colours, for tests.
+    #[cfg(test)]
+    pub(crate) const fn plain(columns: usize) -> Self {
+        Self { columns, color: false, terminal: true }
+    }
+
+    /// None at all: a pipe or a file, for tests.
+    #[cfg(test)]
+    pub(crate) const fn piped() -> Self {
+        Self { columns: COLUMNS_PIPED, color: false, terminal: false }
+    }
+
+    /// Its width.
+    pub(crate) const fn columns(self) -> usize {
+        self.columns
+    }
+
+    /// What a line may be wide: nothing bounds it in a pipe or a file.
+    pub(crate) const fn width(self) -> Option<usize> {
+        if self.terminal { Some(self.columns) } else { None }
+    }
+
+    /// Sentences of ours, broken between words where the terminal ends; what comes after the first line is indented as
+    /// that is. The text must be harmless already.
+    pub(crate) fn prose(self, text: &str) -> String {
+        let Some(columns) = self.width() else { return text.to_owned() };
+        text.lines().map(|line| wrapped(line, columns)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether it shows colours.
+    pub(crate) const fn colored(self) -> bool {
+        self.color
+    }
+
+    /// `text` in a style. The text must be harmless already.
+    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+        if self.color && !text.is_empty() {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+fn columns_of_stdout() -> usize {
+    console::Term::stdout().size().1.into()
+}
+
+/// Prints a line.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+        end_without_output(&error);
+    }
+}
+
+/// A reader that has gone away (`docket ps | head`) ends the program quietly, as other tools do. Whatever else keeps it
+/// from saying what was asked, a full disk above all, is a failure: what stands there is not the whole.
+fn end_without_output(error: &std::io::Error) -> ! {
+    let exit = if error.kind() == std::io::ErrorKind::BrokenPipe {
+        Exit::Ok
+    } else {
+        note(&format!("error: cannot write to standard output: {error}"));
+        Exit::Failed
+    };
+    std::process::exit(exit.code().into())
+}
+
+/// So many of something: `1 task`, `3 tasks`.
+pub(crate) fn count(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn say_json<T: serde::Serialize>(value: &T) {
+    say(&json_text(&serde_json::to_string(value).expect("what is shown has string keys only")));
+}
+
+/// JSON whose harmful characters are written by number. They stand in its strings only, so it means the same.
+pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(is_harmful) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_harmful(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Prints what a program may take, a patch or an output: byte for byte into a pipe or a file; on a terminal, which
+/// would obey it, as harmless text.
+pub(crate) fn say_exact(bytes: &[u8]) {
+    if std::io::stdout().is_terminal() {
+        say(&block(&String::from_utf8_lossy(bytes)));
+    } else {
+        say_bytes(bytes);
+    }
+}
+
+/// Prints bytes as they are, on a terminal too.
+pub(crate) fn say_bytes(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        end_without_output(&error);
+    }
+}
+
+/// Prints a line for the person beside the output.
+pub(crate) fn note(text: &str) {
+    let mut out = std::io::stderr().lock();
+    // Nobody is left to be told where standard error is gone.
+    drop(writeln!(out, "{text}"));
+}
+
+/// Characters that a terminal obeys instead of showing, or that nobody sees.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180e}'
+            // Zero width, and marks of direction.
+            | '\u{200b}'..='\u{200f}'
+            // Line and paragraph separators, embeddings and overrides.
+            | '\u{2028}'..='\u{202e}'
+            // Invisible operators, isolates.
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            // Tags: invisible copies of ASCII.
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+fn escape(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let harmful = |c: char| is_harmful(c) && !kept(c);
+    if !text.chars().any(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' if harmful(c) => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' if harmful(c) => out.push_str("\\t"),
+            '\u{1b}' => out.push_str("\\e"),
+            c if harmful(c) => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A stranger's text as one harmless line.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    escape(text, |_| false)
+}
+
+/// A stranger's text as harmless lines.
+pub(crate) fn block(text: &str) -> Cow<'_, str> {
+    escape(text, |c| c == '\n' || c == '\t')
+}
+
+/// Cuts a harmless line to a width, with an ellipsis where something is missing.
+pub(crate) fn fit(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        if used + width + 1 > columns {
+            break;
+        }
+        used += width;
+        out.push(c);
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// One line as several of at most so many columns. A word that is longer than a line is broken where that ends: what it is
+/// made of can be put together again, and nothing is lost.
+fn wrapped(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let indent = &line[..indent.min(columns / 2)];
+    let mut lines: Vec<String> = Vec::new();
+    let mut this = indent.to_owned();
+    for word in line.split(' ').filter(|word| !word.is_empty()) {
+        let is_first = this.len() == indent.len();
+        if !is_first && this.width() + 1 + word.width() <= columns {
+            this.push(' ');
+        } else if !is_first {
+            lines.push(std::mem::replace(&mut this, indent.to_owned()));
+        }
+        for c in word.chars() {
+            if this.width() + c.width().unwrap_or(0) > columns {
+                lines.push(std::mem::replace(&mut this, indent.to_owned()));
+            }
+            this.push(c);
+        }
+    }
+    lines.push(this);
+    lines.join("\n")
+}
+
+/// A number with what it counts: `1 path`, `2 paths`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
+pub(crate) fn in_one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A stranger's text as at most `lines` indented lines, with a note of what is left out.
+pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
+    let text = block(text);
+    let all: Vec<&str> = text.trim_end().lines().collect();
+    let room = columns.saturating_sub(indent.width());
+    let mut out = String::new();
+    for shown in all.iter().take(lines) {
+        let _ = writeln!(out, "{indent}{}", fit(&shown.replace('\t', "    "), room));
+    }
+    if all.len() > lines {
+        let more = counted((all.len() - lines) as u64, "line", "lines");
+        let _ = writeln!(out, "{indent}… {}", more.replacen(' ', " more ", 1));
+    }
+    out
+}
+
+/// A cell of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    text: String,
+    style: Option<Style>,
+}
+
+impl Cell {
+    /// A cell with a stranger's or our own text.
+    pub(crate) fn new(text: impl AsRef<str>) -> Self {
+        Self { text: line(text.as_ref()).into_owned(), style: None }
+    }
+
+    /// The same in a style.
+    pub(crate) fn styled(text: impl AsRef<str>, style: Style) -> Self {
+        Self { style: Some(style), ..Self::new(text) }
+    }
+}
+
+/// A table without rules, as wide as what is in it; on a terminal no wider than that, and what is cut ends with `…`.
+#[derive(Debug)]
+pub(crate) struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new(head: &[&'static str]) -> Self {
+        Self { head: head.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row, one cell per heading.
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.head.len(), "one cell per heading");
+        self.rows.push(cells);
+    }
+
+    /// The table as text, without a line feed at its end.
+    pub(crate) fn render(&self, screen: Screen) -> String {
+        let last = self.head.len() - 1;
+        let widths = self.widths(screen);
+        let head: Vec<Cell> = self.head.iter().map(|text| Cell::styled(text, Style::Bold)).collect();
+        let lines = std::iter::once(&head).chain(&self.rows).map(|row| {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let text = fit(&cell.text, widths[at]);
+                let pad = if at == last { 0 } else { widths[at] + GAP - text.width() };
+                line.push_str(&cell.style.map_or_else(|| text.clone(), |style| screen.paint(style, &text)));
+                line.push_str(&" ".repeat(pad));
+            }
+            line.trim_end().to_owned()
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// How wide each column is: what is in it; where that is more than a terminal has, first the last column gives way, a
+    /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest, the ids
+    /// of the first column at the very last.
+    fn widths(&self, screen: Screen) -> Vec<usize> {
+        let last = self.head.len() - 1;
+        let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
+        let mut widths: Vec<usize> = (0..=last).map(|at| of_cells(at).max(self.head[at].width())).collect();
+        let Some(columns) = screen.width() else { return widths };
+        let room = columns.saturating_sub(GAP * last);
+        shrink(&mut widths, room, |at| if at == last { LAST_COLUMN_MIN } else { usize::MAX });
+        shrink(&mut widths, room, |at| if at == last { usize::MAX } else { ID_COLUMNS });
+        shrink(&mut widths, room, |at| {
+            if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) }
+        });
+        shrink(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
+        shrink(&mut widths, room, |at| if at == 0 { ID_COLUMNS } else { HEAD_MIN });
+        shrink(&mut widths, room, |_| 1);
+        widths
+    }
+}
+
+/// Takes columns off the widest, and of several the last of them, until all fit into the room or none is wider than its
+/// least.
+fn shrink(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
+    while widths.iter().sum::<usize>() > room {
+        let wide = widths.iter_mut().enumerate().filter(|(at, width)| **width > least(*at));
+        let Some((_, widest)) = wide.max_by_key(|(at, width)| (**width, *at)) else { break };
+        *widest -= 1;
+    }
+}
+
+/// Blanks between columns.
+const GAP: usize = 2;
+/// The last column gives way down to this, and more only when all others have: a title cut to a letter says nothing.
+const LAST_COLUMN_MIN: usize = 16;
+/// What lists show of an id, and what few numbers exceed.
+const ID_COLUMNS: usize = 8;
+/// A heading over narrower cells keeps so much.
+const HEAD_MIN: usize = 3;
+
+/// A duration as people say it: `340ms`, `12.3s`, `4m05s`, `3h12m`, `5d`.
+pub(crate) fn duration(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        60_000..3_600_000 => format!("{}m{:02}s", ms / 60_000, ms / 1000 % 60),
+        3_600_000..172_800_000 => format!("{}h{:02}m", ms / 3_600_000, ms / 60_000 % 60),
+        _ => format!("{}d", ms / 86_400_000),
+    }
+}
+
+/// Money from nano-dollars; unknown prices are no zero.
+pub(crate) fn money(nusd: u64) -> String {
+    if nusd == 0 {
+        return "-".to_owned();
+    }
+    let micro = nusd / 1000;
+    format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        for (given, shown) in [
+            ("plain ünïcode 漢字", "plain ünïcode 漢字"),
+            ("red \u{1b}[31m", "red \\e[31m"),
+            ("bell\u{7}back\u{8}", "bell\\u{7}back\\u{8}"),
+            ("c1 \u{9b}31m", "c1 \\u{9b}31m"),
+            ("evil\u{202e}txt.exe", "evil\\u{202e}txt.exe"),
+            ("iso\u{2066}late\u{2069}", "iso\\u{2066}late\\u{2069}"),
+            ("zero\u{200b}width\u{feff}", "zero\\u{200b}width\\u{feff}"),
+            ("tag\u{e0041}", "tag\\u{e0041}"),
+            ("two\nlines\r\tend", "two\\nlines\\r\\tend"),
+            ("sep\u{2028}", "sep\\u{2028}"),
+        ] {
+            assert_eq!(line(given), shown, "{given:?}");
+        }
+        assert_eq!(block("two\nlines\r\n\tend\u{1b}"), "two\nlines\\r\n\tend\\e");
+    }
+
+    #[test]
+    fn nothing_printable_is_lost_and_nothing_harmful_is_left() {
+        for code in 0..0x11_0000 {
+            let Some(c) = char::from_u32(code) else { continue };
+            let text = c.to_string();
+            let shown = line(&text);
+            assert!(!shown.chars().any(is_harmful), "U+{code:x}");
+            assert!(!shown.is_empty(), "U+{code:x}");
+        }
+    }
+
+    #[test]
+    fn cutting_counts_columns() {
+        assert_eq!(fit("abcdef", 6), "abcdef");
+        assert_eq!(fit("abcdefg", 6), "abcde…");
+        assert_eq!(fit("漢字漢字", 5), "漢字…");
+        assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn a_table_fits_its_screen() {
+        let mut table = Table::new(&["id", "state", "title"]);
+        table.row(vec![Cell::new("1"), Cell::styled("running", Style::Warn), Cell::new("a short one")]);
+        table.row(vec![Cell::new("22"), Cell::new("done"), Cell::new("x".repeat(80) + "\u{1b}")]);
+        let text = table.render(Screen::plain(40));
+        insta::assert_snapshot!(text, @r"
+        id  state    title
+        1   running  a short one
+        22  done     xxxxxxxxxxxxxxxxxxxxxxxxxx…
+        ");
+        assert!(text.lines().all(|line| line.width() <= 40));
+    }
+
+    #[test]
+    fn a_table_fits_every_screen_and_is_whole_in_a_pipe() {
+        let mut table = Table::new(&["TASK", "CALLS", "CACHE READ", "CACHE WRITE", "MODEL", "OF"]);
+        let cells = ["3f9c01ab", "12", "1234", "0", "anthropic:claude-opus-5-5", "the last word of it all"];
+        table.row(cells.iter().map(Cell::new).collect());
+        insta::assert_snapshot!(table.render(Screen::plain(60)), @r"
+        TASK      CALLS  CACHE …  CACHE…  MODEL     OF
+        3f9c01ab  12     1234     0       anthrop…  the last word o…
+        ");
+        for columns in [40, 60, 80, 100, 120] {
+            let text = table.render(Screen::plain(columns));
+            assert!(text.lines().all(|line| line.width() <= columns), "{columns}\n{text}");
+            let whole = cells.iter().all(|cell| text.contains(cell));
+            assert_eq!(whole, !text.contains('…'), "{columns}\n{text}");
+            assert!(text.contains("3f9c01ab"), "{columns}\n{text}");
+        }
+        let piped = table.render(Screen::piped());
+        assert!(cells.iter().all(|cell| piped.contains(cell)) && !piped.contains('…'), "{piped}");
+        let mut wide = Table::new(&["ID", "TITLE"]);
+        wide.row(vec![Cell::new("1"), Cell::new("漢".repeat(200))]);
+        assert!(wide.render(Screen::piped()).contains(&"漢".repeat(200)));
+        assert!(wide.render(Screen::plain(40)).lines().all(|line| line.width() <= 40));
+    }
+
+    #[test]
+    fn prose_breaks_between_words_where_the_terminal_ends() {
+        let text = "  `docket answer 3f9c01ab TEXT` answers it, and the run goes on";
+        assert_eq!(
+            Screen::plain(40).prose(text),
+            "  `docket answer 3f9c01ab TEXT` answers\n  it, and the run goes on"
+        );
+        assert_eq!(Screen::piped().prose(text), text);
+        let long = Screen::plain(40).prose(&"漢".repeat(60));
+        assert!(long.lines().all(|line| line.width() <= 40), "{long}");
+        assert_eq!(long.replace('\n', ""), "漢".repeat(60));
+        assert_eq!(Screen::plain(40).prose("one\n\ntwo"), "one\n\ntwo");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let said = [0, 1, 2].map(|count| counted(count, "path", "paths"));
+        assert_eq!(said, ["0 paths", "1 path", "2 paths"]);
+    }
+
+    #[test]
+    fn an_excerpt_says_what_it_leaves_out() {
+        assert_eq!(excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more line\n");
+        assert_eq!(excerpt("", 2, "  ", 80), "");
+    }
+
+    #[test]
+    fn durations_and_money_read_well() {
+        for (ms, text) in
+            [(7, "7ms"), (12_345, "12.3s"), (245_000, "4m05s"), (11_520_000, "3h12m"), (432_000_000, "5d")]
+        {
+            assert_eq!(duration(ms), text);
+        }
+        assert_eq!((money(0), money(1_234_500_000)), ("-".to_owned(), "$1.2345".to_owned()));
+    }
+}

@@ -1,0 +1,109 @@
+//! Faults of workers as commands show them: lines for `workers` and `doctor`, and the end of a `docket run` or `docket eval` whose
+//! own worker cannot carry out its tasks.
+
+use std::time::Duration;
+
+use docket_schema::{
+    ids::{BatchId, TaskId},
+    task::TaskState,
+    wire::{FaultScope, WhyKind, WorkerView},
+};
+use docket_worker::client::Client;
+
+use crate::output::{
+    display,
+    fail::{Exit, Failure, Outcome},
+};
+
+/// How often `docket run` asks whether its worker can carry out its task. A request costs a few indexed reads.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A line for each fault of each worker that is here.
+pub(crate) fn describe(workers: &[WorkerView]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for worker in workers.iter().filter(|worker| worker.is_here()) {
+        for fault in worker.about.iter().flat_map(|about| &about.faults) {
+            let text = format!(
+                "worker {} {} has a fault ({}): {}; {}",
+                worker.name,
+                worker.incarnation.short(),
+                fault.kind.as_str(),
+                fault.message,
+                consequence(&fault.scope)
+            );
+            lines.push(display::line(&text).into_owned());
+        }
+    }
+    lines
+}
+
+fn consequence(scope: &FaultScope) -> String {
+    let tasks = match scope {
+        FaultScope::AnyTask => "it takes no task".to_owned(),
+        FaultScope::Provider { provider, base_url } => {
+            let at = base_url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
+            format!("it takes no task for models of {provider}{at}")
+        }
+        FaultScope::Model(model) => format!("it takes no task for the model {model}"),
+        FaultScope::Setup(_) => "it takes no task with the same setup commands".to_owned(),
+        FaultScope::Task(task) => format!("it does not take task {}", task.short()),
+    };
+    format!("{tasks} until that is fixed, and tries again by itself")
+}
+
+/// Ends once the only worker there is cannot carry out the task, for a fault of its own.
+///
+/// # Errors
+/// Always: the fault, or the failure to ask for it.
+pub(crate) async fn wait_for_fault(client: &Client, task: TaskId) -> Outcome<std::convert::Infallible> {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let why = match client.why(task).await {
+            Ok(why) => why,
+            // It may not have been submitted yet, and who watches the task hears of an outage as well.
+            Err(_) => continue,
+        };
+        if why.kind == WhyKind::WorkerFault {
+            let id = task.short();
+            let message = format!(
+                "{}; the task was kept: `docket up` goes on with it, `docket cancel {id}` ends it",
+                why.text
+            );
+            return Err(Failure::new(Exit::Failed, display::line(&message).into_owned()));
+        }
+    }
+}
+
+/// Waits until nothing of a batch runs and a fault of the workers there keeps each of `tasks` that is left; says which.
+pub(crate) async fn wait_for_standstill(client: &Client, batch: BatchId, tasks: &[TaskId]) -> String {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Ok(view) = client.batch(batch).await else { continue };
+        let is_moving = |state: TaskState| {
+            !state.is_ended()
+                && !matches!(state, TaskState::Available | TaskState::Blocked | TaskState::Pending)
+        };
+        if view.states.iter().any(|of| of.count > 0 && is_moving(of.state)) {
+            continue;
+        }
+        if let Some(text) = common_fault(client, tasks).await {
+            return display::line(&text).into_owned();
+        }
+    }
+}
+
+/// The fault that keeps all of these tasks that wait for a worker; none where one of them waits for something else.
+async fn common_fault(client: &Client, tasks: &[TaskId]) -> Option<String> {
+    let mut fault = None;
+    for task in tasks {
+        let why = client.why(*task).await.ok()?;
+        let waits_for_worker = why.state == TaskState::Available;
+        if waits_for_worker && why.kind != WhyKind::WorkerFault {
+            return None;
+        }
+        if waits_for_worker {
+            fault = Some(why.text);
+        }
+    }
+    fault
+}

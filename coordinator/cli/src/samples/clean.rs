@@ -1,0 +1,82 @@
+//! A clean checkout: a run's base, then its result, made again from the log in a folder of its own, and commands run in
+//! it behind walls. What the run's own workspace held beside that (ignored files, caches) is not there.
+
+use crate::config::values;
+use std::path::Path;
+
+use docket_sandbox::{Sandbox, SandboxConfig, workspace_owner};
+use docket_schema::{
+    content::WorkPath,
+    run::{RunStarted, RunState},
+};
+use docket_worker::{
+    client::Client,
+    workspace::{Owner, RestoreTarget, Workspace, WorkspaceOptions, materialize, restore},
+};
+use tempfile::TempDir;
+
+use crate::{
+    context::Context,
+    history::blobs::Remote,
+    output::fail::{Exit, FailWith as _, Outcome},
+    services::supervise,
+};
+
+/// See the module. Removed when it is dropped.
+pub(crate) struct Clean {
+    folder: TempDir,
+    workspace: Workspace,
+}
+
+impl Clean {
+    /// The tree that a run started from.
+    pub(crate) async fn of_base(cx: &Context, client: &Client, pins: &RunStarted) -> Outcome<Self> {
+        let failed = || "cannot make a clean checkout".to_owned();
+        let folder = tempfile::Builder::new().prefix("check-").tempdir_in(cx.home.folder("scratch")?);
+        let folder = folder.fail_with(Exit::Failed, failed)?;
+        let owner = workspace_owner().map(|(uid, gid)| Owner { uid, gid });
+        let options = WorkspaceOptions { owner, ..WorkspaceOptions::new(cx.home.folder("cache")?) };
+        let root = folder.path().join("workspace");
+        let made = materialize(&root, &pins.base, &Remote(client), &options).await;
+        Ok(Self { workspace: made.fail_with(Exit::Failed, failed)?, folder })
+    }
+
+    /// From there to the run's result.
+    pub(crate) async fn go_to_result(
+        &mut self,
+        client: &Client,
+        pins: &RunStarted,
+        state: &RunState,
+    ) -> Outcome<()> {
+        let target = RestoreTarget {
+            overlay: &state.overlay,
+            git_overlay: &state.git_overlay,
+            left_out: &[],
+            // Before the first snapshot it is the base's.
+            tree: state.tree.unwrap_or(pins.base.tree),
+        };
+        restore(&mut self.workspace, &target, &Remote(client))
+            .await
+            .fail_with(Exit::Failed, || "the result cannot be made again from the log".to_owned())?;
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn root(&self) -> std::path::PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    /// Whether something stands at `path`, a link that leads nowhere included.
+    pub(crate) fn has(&self, path: &WorkPath) -> bool {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
+        std::fs::symlink_metadata(self.root().join(path)).is_ok()
+    }
+
+    /// Walls around it, as the settings have them.
+    pub(crate) async fn sandbox(&self, cx: &Context) -> Outcome<Sandbox> {
+        let mut config = SandboxConfig::new(values::backend(cx.config.sandbox), &self.root());
+        config.limits = cx.config.limits;
+        Sandbox::prepare(config).await.fail_with(Exit::Failed, || "cannot make a sandbox".to_owned())
+    }
+}

@@ -1,0 +1,212 @@
+//! The sample projects, embedded: the demo must work from the binary alone.
+//!
+//! The list is written by hand, a line per file, and a test compares it with the folder. That costs
+//! less than a crate for it, and a file that is forgotten is named.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use docket_sandbox::{CommandSpec, Ended, Sandbox};
+use serde::Deserialize;
+
+use crate::output::fail::{Exit, FailWith as _, Outcome};
+
+macro_rules! project {
+    ($name:literal: $($file:literal),* $(,)?) => {
+        Embedded {
+            definition: include_str!(concat!("../../../../tests/projects/", $name, "/project.toml")),
+            files: &[$(($file, include_bytes!(concat!("../../../../tests/projects/", $name, "/", $file)))),*],
+        }
+    };
+}
+
+struct Embedded {
+    definition: &'static str,
+    /// Paths under the project's folder: `tree/…`, `scripts/….toml`.
+    files: &'static [(&'static str, &'static [u8])],
+}
+
+const EMBEDDED: [Embedded; 3] = [
+    project!("pantry":
+        "tree/.gitignore",
+        "tree/README.md",
+        "tree/pantry/__init__.py",
+        "tree/pantry/amounts.py",
+        "tree/pantry/recipes.py",
+        "tree/tests/__init__.py",
+        "tree/tests/test_amounts.py",
+        "tree/tests/test_recipes.py",
+        "tree/tests/test_shopping.py",
+        "scripts/mixed-numbers.toml",
+        "scripts/shopping-list.toml",
+    ),
+    project!("logcut":
+        "tree/README.md",
+        "tree/logcut.sh",
+        "tree/tests/run.sh",
+        "scripts/count.toml",
+        "scripts/file-names.toml",
+    ),
+    project!("textbox":
+        "tree/.gitignore",
+        "tree/Cargo.lock",
+        "tree/Cargo.toml",
+        "tree/src/lib.rs",
+        "tree/tests/wrapping.rs",
+        "scripts/characters.toml",
+    ),
+];
+
+/// A project's definition.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Project {
+    /// Its name, and its folder's.
+    pub(crate) name: String,
+    /// What it is, for people.
+    pub(crate) what: String,
+    /// Programs that its tests need. Each has a shell line that succeeds in a sandbox where the program works: a program
+    /// can be on the path and lack its toolchain, as rustup's `cargo` does under another HOME.
+    needs: BTreeMap<String, String>,
+    /// Its tasks.
+    pub(crate) tasks: Vec<SampleTask>,
+    #[serde(skip)]
+    files: Vec<(&'static str, &'static [u8])>,
+}
+
+/// A task of a sample project.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SampleTask {
+    /// Its name, and its script's.
+    pub(crate) name: String,
+    /// Title.
+    pub(crate) title: String,
+    /// Text.
+    pub(crate) text: String,
+    /// The shell line that fails before and passes after.
+    pub(crate) tests: String,
+    /// Paths that must exist at the end.
+    #[serde(default)]
+    pub(crate) requires: Vec<String>,
+}
+
+/// All sample projects.
+pub(crate) fn all() -> Vec<Project> {
+    let read = |embedded: &Embedded| {
+        let project: Project = toml::from_str(embedded.definition).expect("the definitions are tested");
+        Project { files: embedded.files.to_vec(), ..project }
+    };
+    EMBEDDED.iter().map(read).collect()
+}
+
+impl Project {
+    /// The programs it needs that do not work in this sandbox.
+    pub(crate) async fn missing_programs(&self, sandbox: &Sandbox) -> Outcome<Vec<&str>> {
+        let mut missing = Vec::new();
+        for (program, probe) in &self.needs {
+            let output = sandbox.run(CommandSpec::shell(probe.as_str())).await;
+            let output =
+                output.fail_with(Exit::Failed, || format!("cannot look for {program} in a sandbox"))?;
+            if output.ended != Ended::Exit(0) {
+                missing.push(program.as_str());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// The script of one of its tasks.
+    pub(crate) fn script(&self, task: &SampleTask) -> &'static [u8] {
+        let name = format!("scripts/{}.toml", task.name);
+        self.files
+            .iter()
+            .find(|(path, _)| *path == name)
+            .map(|(_, bytes)| *bytes)
+            .expect("each task has a script")
+    }
+
+    /// Writes its tree into a new folder under `parent`; the folder.
+    pub(crate) fn write_tree(&self, parent: &Path) -> Outcome<PathBuf> {
+        let root = parent.join(&self.name);
+        for (path, bytes) in &self.files {
+            let Some(path) = path.strip_prefix("tree/") else { continue };
+            write(&root.join(path), bytes).fail_with(Exit::Failed, || {
+                format!("cannot write the sample project into {}", root.display())
+            })?;
+        }
+        Ok(root)
+    }
+}
+
+fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(file, bytes)?;
+    let mode = if bytes.starts_with(b"#!") { 0o755 } else { 0o644 };
+    fs::set_permissions(file, fs::Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use docket_worker::model::ScriptedModel;
+
+    use super::*;
+
+    fn files_below(folder: &Path, prefix: &str, out: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).expect("reads") {
+            let entry = entry.expect("reads");
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                files_below(&entry.path(), &format!("{name}/"), out);
+            } else {
+                out.insert(name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_every_project_is_embedded() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/projects");
+        let (mut there, mut embedded) = (BTreeSet::new(), BTreeSet::new());
+        files_below(&root, "", &mut there);
+        for project in all() {
+            embedded.insert(format!("{}/project.toml", project.name));
+            embedded.extend(project.files.iter().map(|(path, _)| format!("{}/{path}", project.name)));
+        }
+        // What a test run leaves behind is no part of a project.
+        there.retain(|name| !name.contains("__pycache__") && !name.contains("/target/"));
+        assert_eq!(there, embedded);
+    }
+
+    #[test]
+    fn every_task_has_a_script_that_reads_and_a_short_title() {
+        let mut tasks = 0;
+        for project in all() {
+            assert!(!project.needs.is_empty() && !project.what.is_empty(), "{}", project.name);
+            for task in &project.tasks {
+                tasks += 1;
+                ScriptedModel::parse(project.script(task))
+                    .unwrap_or_else(|error| panic!("{}: {error}", task.name));
+                assert!(task.title.len() <= 60 && !task.text.trim().is_empty() && !task.tests.is_empty());
+            }
+        }
+        assert!(tasks >= 4);
+    }
+
+    #[test]
+    fn a_tree_is_written_with_its_modes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let project = all().into_iter().find(|project| project.name == "logcut").expect("is there");
+        let root = project.write_tree(folder.path()).expect("writes");
+        let mode = |name: &str| fs::metadata(root.join(name)).expect("is there").permissions().mode() & 0o777;
+        assert_eq!((mode("logcut.sh"), mode("README.md")), (0o755, 0o644));
+        assert!(!root.join("scripts").exists() && !root.join("project.toml").exists());
+    }
+}

@@ -1,0 +1,152 @@
+//! `docket up`: coordinator and workers on this machine.
+
+use docket_worker::client::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    connect::logging,
+    context::Context,
+    delivery::deliverer,
+    home::{OwnerCommand, Ownership, handover::UpClaim},
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+        signals::Stop,
+    },
+    services::{
+        home_member::{HomeMember, MemberKind, MemberRole},
+        serve::{self, ServerArgs},
+        supervise,
+        telemetry::Telemetry,
+    },
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
+given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
+
+Any number of `docket run` and one `docket up` share a home. A `docket run` that serves the home hands
+that over to this, which then listens where it is told to, and continues as it was. This also
+continues the task of a `docket run` that was stopped or killed.
+
+Examples:
+  docket up
+  docket up --slots 4
+  DATABASE_URL=postgres://docket@localhost/docket docket up"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    worker: supervise::WorkerArgs,
+}
+
+/// Serves and works until told to stop.
+pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    logging::start(cx.verbose)?;
+    let stop = Stop::listen()?;
+    args.worker.lay_over(&mut cx.config);
+    let claim = claim_up(&cx)?;
+    // It may wait for a database.
+    let member = tokio::select! {
+        member = Box::pin(HomeMember::join(&cx, args.server, MemberKind::Up(claim))) => member?,
+        () = stop.drain.cancelled() => {
+            display::note(serve::STOPPED_EARLY);
+            return Ok(Exit::Ok);
+        }
+    };
+    let ended = work(&cx, &member, &args.worker, &stop).await;
+    tokio::select! {
+        () = member.leave() => {}
+        () = stop.now.cancelled() => {}
+    }
+    ended.map(|()| Exit::Ok)
+}
+
+async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, stop: &Stop) -> Outcome<()> {
+    let token = cx.home.token()?;
+    let client = Client::new(member.address(), token.clone())?;
+    let job = supervise::Job::of_home(member.address(), token, args.name()).dying_at(args.failpoints());
+    let job = job.without_key_note(supervise::needs_no_key(cx, &client).await);
+    let worker = supervise::start(cx, job, stop)?;
+    let announcing = tokio::spawn(announce_roles(cx.clone(), member.role()));
+    let deliveries = CancellationToken::new();
+    let (until, at) = (deliveries.clone(), cx.clone());
+    let telemetry = Telemetry::start(cx, &client)?;
+    let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
+    let ended = worker.await;
+    if ended.is_ok() && !stop.drain.is_cancelled() {
+        display::note(
+            "the worker has ended: somebody drained it (`docket workers drain`). This goes on as a coordinator \
+             without one; Ctrl-C ends it, and `docket worker` starts a worker for it",
+        );
+        stop.drain.cancelled().await;
+    }
+    announcing.abort();
+    deliveries.cancel();
+    if let Err(error) = deliverer.await {
+        tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
+    }
+    if let Some(telemetry) = telemetry {
+        telemetry.stop().await;
+    }
+    ended
+}
+
+/// Claims to be the one `docket up` of the home.
+fn claim_up(cx: &Context) -> Outcome<UpClaim> {
+    if let Some(lock) = cx.home.lock_up()? {
+        return Ok(UpClaim::new(lock));
+    }
+    match cx.home.ownership()? {
+        Ownership::Owned(owner) if owner.command == Some(OwnerCommand::Up) => {
+            Err(serve::owned_by_another(cx)?)
+        }
+        Ownership::Owned(_) | Ownership::Starting | Ownership::Free => Err(Failure::new(
+            Exit::Refused,
+            format!(
+                "another `docket up` works in {} already; end it, or name another home with --home",
+                cx.home.path().display()
+            ),
+        )),
+    }
+}
+
+/// Says who serves the home, now and each time that changes.
+async fn announce_roles(cx: Context, mut role: tokio::sync::watch::Receiver<MemberRole>) {
+    loop {
+        let now = role.borrow_and_update().clone();
+        match now {
+            MemberRole::Serves { address, tls_address } => {
+                serve::announce(&cx, &address, tls_address, cx.config.slots);
+            }
+            MemberRole::Joined(owner) => {
+                let address = owner.address.unwrap_or_default();
+                let command =
+                    owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
+                if cx.json() {
+                    display::say_json(&serde_json::json!({
+                        "address": address,
+                        "dashboard": format!("{address}/ui/"),
+                        "pid": std::process::id(),
+                        "slots": cx.config.slots,
+                        "served_by": owner.pid,
+                    }));
+                } else {
+                    display::say(&format!(
+                        "`{command}` (process {}) serves {} at {address}; this works for it, up to {} runs at once, and \
+                         serves the home once that one has ended; Ctrl-C ends it in order",
+                        owner.pid,
+                        cx.home.path().display(),
+                        cx.config.slots
+                    ));
+                }
+            }
+        }
+        if role.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! A task as people write it: flags, backlog files, checks before it is made.
+
+pub(crate) mod backlog;
+pub(crate) mod conditions;
+pub(crate) mod pinning;
+pub(crate) mod policy_file;
+pub(crate) mod roles;
+pub(crate) mod task_args;
+pub(crate) mod task_checks;

@@ -1,0 +1,435 @@
+//! The flags of a task, shared by every command that makes one, and the task that they ask for.
+
+use crate::history::blobs;
+use crate::tasks::policy_file;
+use std::path::{Path, PathBuf};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::{QueueName, TaskId, Timestamp},
+    message::ModelRef,
+    policy::Policy,
+    run::{Complexity, Effort},
+    snapshot::Base,
+    task::{
+        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch,
+        TITLE_CHARS_MAX, TURNS_MAX, TaskSpec,
+    },
+    tool::ToolSet,
+    wire::SubmitRequest,
+};
+use docket_worker::{
+    client::Client,
+    engine::prompt::TASK_CHARS_MAX,
+    model::{PriceTable, ScriptedModel, unpriced},
+    workspace::{BlobSink as _, DirtyTree, Source},
+};
+
+use crate::{
+    config::values::{
+        check_address, complexity, dollars, effort, model, period, temperature, tool_set, work_path,
+    },
+    context::Context,
+    history::blobs::Upload,
+    output::{
+        display,
+        fail::{Exit, FailWith as _, Failure, Outcome},
+    },
+    tasks::{
+        backlog,
+        conditions::ConditionArgs,
+        pinning::{absolute, pinned},
+        roles::{self, Flags, RoleModel},
+    },
+};
+
+/// What is asked, for `submit` and `run`.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct TaskArgs {
+    /// The task in your words; its first line is the title
+    #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "TASK")]
+    pub(crate) text: Option<String>,
+    /// The task from a file; `-` is standard input
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The repository: this folder, or one that holds it
+    #[arg(long, value_name = "DIR", required_unless_present = "empty", conflicts_with = "empty")]
+    pub(crate) repo: Option<PathBuf>,
+    /// No repository: start from an empty folder
+    #[arg(long)]
+    pub(crate) empty: bool,
+    /// Branch, tag or commit to start from [default: HEAD]
+    #[arg(long, value_name = "REV", conflicts_with = "include_dirty")]
+    pub(crate) commit: Option<String>,
+    /// Start from the work tree as it is, with what is not committed
+    #[arg(long)]
+    pub(crate) include_dirty: bool,
+    /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
+    /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
+    #[arg(long, short, value_name = "MODEL", value_parser = model)]
+    pub(crate) model: Option<ModelRef>,
+    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
+    /// of the same protocol. A worker sends its key only to servers of its `worker.base_urls`
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// A cheap model that looks around until something is to be changed; --model then takes over [default:
+    /// `task.explore_model` of docket.toml]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
+    pub(crate) explore_model: Option<ModelRef>,
+    /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
+    pub(crate) fallback_model: Option<ModelRef>,
+    /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
+    /// --model, which is every role's [default: `roles.NAME.model` of docket.toml, else the task's model]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    pub(crate) role: Vec<RoleModel>,
+    /// For scripted models: the script, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Option<PathBuf>,
+    /// Engine [default: `task.engine` of docket.toml, react]
+    #[arg(long)]
+    pub(crate) engine: Option<String>,
+    /// Queue
+    #[arg(long, default_value = "default")]
+    pub(crate) queue: QueueName,
+    /// Higher goes first: a point is worth a minute of waiting, so that nothing waits for ever
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N",
+          value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
+    pub(crate) priority: i16,
+    /// Not before this instant, as 2026-01-31T02:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<Timestamp>,
+    /// While a task with this key is not ended, another is not accepted
+    #[arg(long, value_name = "KEY")]
+    pub(crate) dedup: Option<String>,
+    /// The shell line that tests the work; it must pass at the end [default: found by looking]
+    #[arg(long, value_name = "CMD")]
+    pub(crate) tests: Option<String>,
+    /// Branch for the result
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+    /// Push the result as that branch [default: docket/ID] to the repository's remote, from the machine that has it
+    #[arg(long)]
+    pub(crate) push: bool,
+    /// A path that must exist at the end; may be given more than once
+    #[arg(long, value_name = "PATH", value_parser = work_path)]
+    pub(crate) require: Vec<WorkPath>,
+    /// A shell line that makes a fresh workspace ready; may be given more than once
+    #[arg(long, value_name = "CMD")]
+    pub(crate) setup: Vec<String>,
+    /// What the model may do, from a file; a worker's own policy stays in force beside it (`docket policy check`)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Which tools the model has: core, the seven, or wide, 26 for files, git, commands, Python environments and
+    /// memory [default: `run.tool_set` of docket.toml, core]
+    #[arg(long, value_name = "SET", value_parser = tool_set)]
+    pub(crate) tools: Option<ToolSet>,
+    /// Turns before the run ends as failed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
+    pub(crate) turns: Option<u32>,
+    /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
+    /// (low, medium, high) [default: judged by its words]
+    #[arg(long, value_name = "SIZE", value_parser = complexity)]
+    pub(crate) complexity: Option<Complexity>,
+    /// Let the run give pieces of its work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATION_DEPTH_MAX)))]
+    pub(crate) delegate: Option<u32>,
+    /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
+    #[arg(long, value_name = "EFFORT", value_parser = effort)]
+    pub(crate) effort: Option<Effort>,
+    /// Sampling temperature of the main model, from 0 to 2; not sent to one of Anthropic's that is to think
+    /// [default: `run.temperature` of docket.toml, else the provider's]
+    #[arg(long, value_name = "T", value_parser = temperature)]
+    pub(crate) temperature: Option<u32>,
+    /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
+    /// Dollars that a run may cost, as 2.50; likewise
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    pub(crate) max_cost: Option<u64>,
+    /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    pub(crate) max_time: Option<u64>,
+    #[command(flatten)]
+    pub(crate) conditions: ConditionArgs,
+    /// Runs that may fail before the task is given up
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    pub(crate) attempts: u32,
+}
+
+/// A task that is ready but for its blobs.
+pub(crate) struct Asked {
+    pub(crate) title: String,
+    pub(crate) text: String,
+    pub(crate) model: ModelRef,
+    pub(crate) explore: Option<ModelRef>,
+    pub(crate) fallback: Option<ModelRef>,
+    pub(crate) roles: Vec<RoleAsked>,
+    pub(crate) script: Option<Vec<u8>>,
+    pub(crate) policy: Option<Policy>,
+}
+
+impl TaskArgs {
+    /// The part of [`TaskArgs::check`] that is the same for all tasks with the same models, engine, script and policy.
+    pub(crate) fn check_shared(&self, cx: &Context) -> Outcome<Asked> {
+        let text = self.read_text()?;
+        let title = title_of(&text)?;
+        let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "no model: give --model anthropic:NAME, openai:NAME or openai-responses:NAME, or set `task.model` in docket.toml",
+            )
+        })?;
+        let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
+        check_address(&model)?;
+        let or = |flag: &Option<ModelRef>, configured: &Option<ModelRef>| {
+            roles::beside(&model, flag.clone().or_else(|| configured.clone()))
+        };
+        let explore = or(&self.explore_model, &cx.config.explore_model)?;
+        let fallback = or(&self.fallback_model, &cx.config.fallback_model)?;
+        self.check_engine(cx)?;
+        let roles = self.roles(cx, &model)?;
+        let of_roles = || roles.iter().filter_map(|role| role.model.as_ref());
+        let all =
+            || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten().chain(of_roles());
+        self.check_prices(cx, all())?;
+        let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
+        let policy = self.policy.as_deref().map(policy_file::read).transpose()?;
+        let chars = text.chars().count();
+        if chars > TASK_CHARS_MAX {
+            display::note(&format!(
+                "the model is shown the first {TASK_CHARS_MAX} of the task's {chars} characters; put long requirements into a file of \
+                 the repository and name it in the task"
+            ));
+        }
+        Ok(Asked { title, text, model, explore, fallback, roles, script, policy })
+    }
+
+    /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
+    /// coordinator elsewhere have tables of their own, which this cannot see.
+    pub(crate) fn check_prices<'a>(
+        &self,
+        cx: &Context,
+        mut models: impl Iterator<Item = &'a ModelRef>,
+    ) -> Outcome<()> {
+        let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
+        let costs = self.max_cost.unwrap_or(cx.config.run.cost_max_nusd) > 0;
+        let Some(model) = models.find(|model| costs && !table.of(model).known) else { return Ok(()) };
+        let message = unpriced(model);
+        if cx.url.is_none() {
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        display::note(&format!("unless its worker knows better, {message}"));
+        Ok(())
+    }
+
+    /// No worker would ever ask for a task of an engine that there is not.
+    pub(crate) fn check_engine(&self, cx: &Context) -> Outcome<()> {
+        let engine = self.engine(cx);
+        if docket_worker::engine::newest(engine).is_none() {
+            let known = docket_worker::engine::names();
+            let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
+        self.engine.as_deref().unwrap_or(&cx.config.engine)
+    }
+
+    /// What is asked of the engine's roles.
+    pub(crate) fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
+        let flags = Flags { model: self.model.as_ref(), roles: &self.role };
+        let asked = roles::asked(cx, self.engine(cx), main, flags)?;
+        match roles::gives_nothing_away(self.engine(cx), &asked)
+            .filter(|_| self.delegate.is_some_and(|depth| depth > 0))
+        {
+            Some(why) => Err(Failure::new(Exit::Usage, format!("--delegate: {why}"))),
+            None => Ok(asked),
+        }
+    }
+
+    fn read_text(&self) -> Outcome<String> {
+        let text = match (&self.text, &self.file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(file)) if file.as_os_str() == "-" => std::io::read_to_string(std::io::stdin().lock())
+                .fail_with(Exit::Usage, || {
+                    "cannot read the task from standard input; is it UTF-8?".to_owned()
+                })?,
+            (None, Some(file)) if backlog::is_backlog(file) => {
+                let message = format!(
+                    "{} is a backlog of several tasks, and this takes one; `docket import` takes it",
+                    file.display()
+                );
+                return Err(Failure::new(Exit::Usage, message));
+            }
+            (None, Some(file)) => std::fs::read_to_string(file).fail_with(Exit::Usage, || {
+                format!("cannot read the task from {}; is it UTF-8 text?", file.display())
+            })?,
+            (None, None) => String::new(),
+        };
+        Ok(text.trim().to_owned())
+    }
+
+    fn read_script(&self, scripted: bool) -> Outcome<Option<Vec<u8>>> {
+        let Some(file) = &self.script else {
+            if scripted {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    "a scripted model needs its script; give --script FILE",
+                ));
+            }
+            return Ok(None);
+        };
+        if !scripted {
+            return Err(Failure::new(Exit::Usage, "--script goes with --model scripted:NAME only"));
+        }
+        read_script(file).map(Some)
+    }
+
+    /// Pins the repository and stores what the task names. `queue` goes over the flag.
+    pub(crate) async fn spec(
+        &self,
+        cx: &Context,
+        client: &Client,
+        asked: Asked,
+        queue: Option<QueueName>,
+    ) -> Outcome<TaskSpec> {
+        let mut upload = blobs::Upload::new(client);
+        let base = self.pin(cx, &mut upload).await?;
+        let script = asked.script.as_ref().map(|bytes| (BlobRef::of(bytes), bytes.clone()));
+        if let Some((blob, bytes)) = &script {
+            upload.put(*blob, bytes.clone()).await.fail_as(Exit::Failed)?;
+        }
+        upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
+        let mut spec = self.spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
+        spec.queue = queue.unwrap_or(spec.queue);
+        spec.conditions = self.conditions.conditions(client).await?;
+        spec.check().fail_as(Exit::Usage)?;
+        Ok(spec)
+    }
+
+    /// The task on a base that is pinned, with a script that is stored. It is not checked.
+    pub(crate) fn spec_on(
+        &self,
+        cx: &Context,
+        asked: &Asked,
+        base: Base,
+        script: Option<BlobRef>,
+    ) -> TaskSpec {
+        TaskSpec {
+            title: asked.title.clone(),
+            text: asked.text.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            run_at: self.at,
+            dedup_key: self.dedup.clone(),
+            attempts_max: self.attempts,
+            crashes_max: 5,
+            backoff: Backoff::default(),
+            base,
+            engine: self.engine(cx).to_owned(),
+            model: asked.model.clone(),
+            explore_model: asked.explore.clone(),
+            fallback_model: asked.fallback.clone(),
+            roles: asked.roles.clone(),
+            script,
+            settings: SettingsPatch {
+                turns_max: self.turns,
+                complexity: self.complexity,
+                effort: self.effort,
+                temperature_milli: self.temperature,
+                tool_set: self.tools,
+                tokens_max: self.max_tokens,
+                cost_max_nusd: self.max_cost,
+                time_max_ms: self.max_time,
+                delegation_depth_max: self.delegate,
+                ..SettingsPatch::default()
+            },
+            tests: self.tests.clone(),
+            requires: self.require.clone(),
+            setup: self.setup.clone(),
+            policy: asked.policy.clone(),
+            branch: self.branch.clone(),
+            delivery: self.push.then_some(Delivery::Push),
+            batch: None,
+            batch_name: None,
+            conditions: docket_schema::task::Conditions::default(),
+        }
+    }
+
+    /// Pins the repository and submits. `id` makes it safe to send again.
+    /// `queue` goes over the flag.
+    pub(crate) async fn submit(
+        &self,
+        cx: &Context,
+        client: &Client,
+        asked: Asked,
+        queue: Option<QueueName>,
+        id: TaskId,
+    ) -> Outcome<TaskId> {
+        let spec = self.spec(cx, client, asked, queue).await?;
+        let answer = client.submit(&SubmitRequest { tasks: vec![spec], ids: Some(vec![id]) }).await?;
+        let submitted = answer.tasks.first().ok_or_else(|| {
+            Failure::new(
+                Exit::Failed,
+                "the coordinator answered without a task; check that its version is the same",
+            )
+        })?;
+        if submitted.duplicate {
+            display::note(&format!(
+                "task {} with this key is not ended yet; nothing was added",
+                submitted.id.short()
+            ));
+        }
+        Ok(submitted.id)
+    }
+
+    async fn pin(&self, cx: &Context, upload: &mut Upload<'_>) -> Outcome<Base> {
+        let source = match &self.repo {
+            None => Source::Empty,
+            Some(repo) => Source::Local(absolute(repo)?),
+        };
+        let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
+        pinned(cx, upload, source, self.commit.clone(), dirty).await
+    }
+}
+
+/// The script of a scripted model.
+///
+/// # Errors
+/// It cannot be read, or is no script; with the reason.
+pub(crate) fn read_script(file: &Path) -> Outcome<Vec<u8>> {
+    let bytes = std::fs::read(file)
+        .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
+    match ScriptedModel::parse(&bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Failure::new(Exit::Usage, format!("{}: {error}", file.display()))),
+    }
+}
+
+/// The first line, cut to what a list can show.
+pub(crate) fn title_of(text: &str) -> Outcome<String> {
+    let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+    let first =
+        first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
+    let clean: String = first.chars().filter(|c| !c.is_control()).collect();
+    let is_long = clean.chars().count() > TITLE_CHARS_MAX;
+    Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_title_is_the_first_line_that_says_something() {
+        for (text, title) in [("Mend it", "Mend it"), ("\n# Mend it \nnow", "Mend it"), ("a\u{1b}b", "ab")] {
+            assert_eq!(title_of(text).expect("a title"), title);
+        }
+        assert_eq!(title_of(&"x".repeat(300)).expect("a title").chars().count(), TITLE_CHARS_MAX);
+        assert_eq!(title_of("#\n \n").expect_err("empty").exit, Exit::Usage);
+    }
+}

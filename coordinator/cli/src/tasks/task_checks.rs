@@ -1,0 +1,118 @@
+//! What is checked of a task before it is made, so that no fault that can be known is first reported after model calls
+//! were paid for.
+//!
+//! Two kinds: what flags and settings alone tell ([`check_delivery_flags`], [`check_budget`]), and what
+//! the source repository and this machine tell ([`SourceChecks`]). A process that works on the task itself also checks
+//! that its worker can ([`check_own_worker`]). Every fault names its field and what helps, and is the command line's.
+//! Called by the commands that submit tasks; what can change until a run ends is checked there again.
+
+mod budget;
+mod keys;
+mod source;
+
+use docket_schema::message::ModelRef;
+use docket_worker::client::Client;
+
+use crate::{
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+    },
+    tasks::task_args::{Asked, TaskArgs},
+};
+use docket_schema::{ids::TaskId, wire::WhyKind};
+
+pub(crate) use budget::check_budget;
+pub(crate) use keys::{check_keys, check_worker_keys};
+pub(crate) use source::{SourceChecks, SourceFields};
+
+/// A model of a task, and the field that names it.
+pub(crate) type NamedModel<'a> = (&'static str, &'a ModelRef);
+
+impl Asked {
+    /// All models, each with the field that names it.
+    pub(crate) fn models(&self) -> impl Iterator<Item = NamedModel<'_>> {
+        let named = [
+            ("--model", Some(&self.model)),
+            ("--explore-model", self.explore.as_ref()),
+            ("--fallback-model", self.fallback.as_ref()),
+        ];
+        let of_roles = self.roles.iter().map(|role| ("--role", role.model.as_ref()));
+        named.into_iter().chain(of_roles).filter_map(|(field, model)| Some((field, model?)))
+    }
+
+    /// The model that is asked first, where no role is.
+    pub(crate) fn first_model(&self) -> &ModelRef {
+        self.explore.as_ref().unwrap_or(&self.model)
+    }
+}
+
+impl TaskArgs {
+    /// Checks everything that can be checked without a coordinator and without a look at the repository.
+    pub(crate) fn check(&self, cx: &Context) -> Outcome<Asked> {
+        let asked = self.check_shared(cx)?;
+        check_delivery_flags(self)?;
+        check_budget(cx, self, &asked, &asked.text)?;
+        Ok(asked)
+    }
+
+    /// Checks what the repository and its remote say of the task, before anything of it is stored.
+    pub(crate) async fn check_source(&self, cx: &Context) -> Outcome<()> {
+        let fields = SourceFields {
+            tests: self.tests.as_deref(),
+            setup: &self.setup,
+            repository: self.repo.as_deref(),
+            branch: self.branch.as_deref(),
+            push: self.push,
+        };
+        Ok(SourceChecks::new(cx).check(fields).await??)
+    }
+}
+
+/// Refuses a delivery that a task without a repository cannot have, and a branch that git cannot make.
+///
+/// # Errors
+/// The flag, and what helps.
+pub(crate) fn check_delivery_flags(args: &TaskArgs) -> Outcome<()> {
+    let usage = |message: String| Err(Failure::new(Exit::Usage, message));
+    let wanted = [(args.push, "--push"), (args.branch.is_some(), "--branch")];
+    if let Some((_, flag)) = wanted.into_iter().find(|(given, _)| *given && args.empty) {
+        return usage(format!(
+            "{flag}: a task with --empty has no repository to deliver to; give --repo DIR"
+        ));
+    }
+    match &args.branch {
+        Some(branch) if !docket_schema::task::is_branch_name(branch) => {
+            usage(format!("--branch: `{branch}` is not a name that git takes for a branch, as fix/rounding"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Checks that a worker of this process can do the task: it has the keys of all its models and the labels that the
+/// task asks for.
+///
+/// # Errors
+/// The field, and what helps.
+pub(crate) fn check_own_worker(cx: &Context, args: &TaskArgs, asked: &Asked) -> Outcome<()> {
+    check_keys(asked.models(), |name| std::env::var(name).ok())?;
+    let selector = args.conditions.selector();
+    if cx.config.labels.satisfy(selector) {
+        return Ok(());
+    }
+    let message = format!(
+        "--selector {selector}: the worker of this command does not have these labels; set `worker.labels` in docket.toml, or \
+         use `docket submit` for a worker elsewhere"
+    );
+    Err(Failure::new(Exit::Usage, message))
+}
+
+/// Says so where workers are known and none of them takes a task that was just submitted. The task stays: a worker
+/// that does may start. Nothing is said where that cannot be looked up: the task is submitted all the same.
+pub(crate) async fn note_unserved(client: &Client, task: TaskId) {
+    let Ok(why) = client.why(task).await else { return };
+    if why.kind == WhyKind::NoneServes {
+        display::note(&display::line(&format!("task {} waits: {}", task.short(), why.text)));
+    }
+}

@@ -1,0 +1,209 @@
+//! What the source repository and its remote tell of a task before it is made: whether its branch is free, whether there
+//! is a remote to push to, and whether its shell lines are lines of shell. Each thing is looked at once, however many
+//! tasks name it.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use docket_worker::{
+    process::{TrustedSpec, run_trusted},
+    workspace::{DeliverError, PushError, RemoteBranch, check_branch_is_free, look_at_remote_branch},
+};
+
+use crate::{
+    context::Context,
+    output::{
+        display,
+        fail::{Exit, Failure, Outcome},
+    },
+};
+
+/// The shell that workers prefer; where there is none here, its grammar cannot be asked.
+const SHELL: &str = "/bin/bash";
+/// Reading one line takes a moment.
+const SHELL_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A field that is wrong, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SourceFault {
+    /// The field, as a flag without its dashes.
+    pub(crate) field: &'static str,
+    /// What is wrong, and what helps.
+    pub(crate) message: String,
+}
+
+impl From<SourceFault> for Failure {
+    fn from(fault: SourceFault) -> Self {
+        Self::new(Exit::Usage, format!("--{}: {}", fault.field, fault.message))
+    }
+}
+
+/// The fields of one task that are checked here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SourceFields<'a> {
+    /// `--tests`.
+    pub(crate) tests: Option<&'a str>,
+    /// `--setup`.
+    pub(crate) setup: &'a [String],
+    /// `--repo`.
+    pub(crate) repository: Option<&'a Path>,
+    /// `--branch`.
+    pub(crate) branch: Option<&'a str>,
+    /// `--push`.
+    pub(crate) push: bool,
+}
+
+/// Looks, and remembers what was seen.
+pub(crate) struct SourceChecks<'a> {
+    cx: &'a Context,
+    /// What the shell says of a line that is none.
+    lines: HashMap<String, Option<String>>,
+    /// The result of a push to this branch of a repository's remote.
+    pushes: HashMap<(PathBuf, String), Option<SourceFault>>,
+    /// Remotes that did not answer: said once each.
+    silent: Vec<PathBuf>,
+}
+
+impl<'a> SourceChecks<'a> {
+    /// Nothing was looked at yet.
+    pub(crate) fn new(cx: &'a Context) -> Self {
+        Self { cx, lines: HashMap::new(), pushes: HashMap::new(), silent: Vec::new() }
+    }
+
+    /// Checks one task.
+    ///
+    /// # Errors
+    /// Docket's own folder cannot be used. The inner error is the task's fault.
+    pub(crate) async fn check(&mut self, fields: SourceFields<'_>) -> Outcome<Result<(), SourceFault>> {
+        let lines = fields.tests.map(|line| ("tests", line));
+        for (field, line) in lines.into_iter().chain(fields.setup.iter().map(|line| ("setup", line.as_str())))
+        {
+            if let Some(message) = self.fault_of_line(line).await {
+                return Ok(Err(SourceFault { field, message }));
+            }
+        }
+        let Some(repository) = fields.repository else { return Ok(Ok(())) };
+        if let Some(branch) = fields.branch
+            && let Err(error) = check_branch_is_free(repository, branch).await
+        {
+            let field = if matches!(error, DeliverError::Target(_)) { "repo" } else { "branch" };
+            return Ok(Err(SourceFault { field, message: error.to_string() }));
+        }
+        if fields.push
+            && let Some(fault) = self.fault_of_push(repository, fields.branch).await?
+        {
+            return Ok(Err(fault));
+        }
+        Ok(Ok(()))
+    }
+
+    async fn fault_of_line(&mut self, line: &str) -> Option<String> {
+        if let Some(known) = self.lines.get(line) {
+            return known.clone();
+        }
+        let fault = if line.trim().is_empty() {
+            Some("an empty command always passes; leave it out".to_owned())
+        } else if line.contains('\0') {
+            Some("the shell line holds a NUL character, which no command can have".to_owned())
+        } else {
+            syntax_fault(line).await.map(|said| format!("`{line}` is not valid shell syntax: {said}"))
+        };
+        self.lines.insert(line.to_owned(), fault.clone());
+        fault
+    }
+
+    async fn fault_of_push(
+        &mut self,
+        repository: &Path,
+        branch: Option<&str>,
+    ) -> Outcome<Option<SourceFault>> {
+        // Without a name the branch is that of the task's own id, which no remote has yet.
+        let wanted = branch.unwrap_or("docket/new").to_owned();
+        let key = (repository.to_owned(), wanted);
+        if let Some(known) = self.pushes.get(&key) {
+            return Ok(known.clone());
+        }
+        let remote = self.cx.config.delivery.remote.as_str();
+        let scratch = self.cx.home.folder("scratch")?;
+        let fault = match look_at_remote_branch(repository, remote, &key.1, &scratch).await {
+            Ok(RemoteBranch::At(at)) if branch.is_some() => Some(SourceFault {
+                field: "branch",
+                message: format!(
+                    "the branch `{}` of the remote {remote} exists and is at {at}; give another name, or delete it there first",
+                    key.1
+                ),
+            }),
+            Ok(RemoteBranch::Free | RemoteBranch::At(_)) => None,
+            Ok(RemoteBranch::Unknown(said)) => {
+                self.note_silent_remote(repository, remote, &said);
+                None
+            }
+            Err(error) => {
+                let field = if matches!(error, PushError::Repository(_)) { "repo" } else { "push" };
+                Some(SourceFault { field, message: error.to_string() })
+            }
+        };
+        self.pushes.insert(key, fault.clone());
+        Ok(fault)
+    }
+
+    fn note_silent_remote(&mut self, repository: &Path, remote: &str, said: &str) {
+        if self.silent.iter().any(|known| known == repository) {
+            return;
+        }
+        self.silent.push(repository.to_owned());
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        display::note(&display::line(&format!(
+            "warning: the remote {remote} of {} cannot be asked now ({said}); the result is pushed once it can",
+            repository.display()
+        )));
+    }
+}
+
+/// What bash says of a line that it cannot read. It runs nothing of it.
+async fn syntax_fault(line: &str) -> Option<String> {
+    if !Path::new(SHELL).exists() {
+        return None;
+    }
+    let spec = TrustedSpec {
+        program: PathBuf::from(SHELL),
+        args: ["--norc", "--noprofile", "-n", "-c", line].iter().map(Into::into).collect(),
+        cwd: PathBuf::from("/"),
+        env: vec![("LC_ALL".into(), "C".into())],
+        stdin: Vec::new(),
+        timeout: SHELL_TIME_MAX,
+        stdout_bytes_max: 1024,
+    };
+    // A shell that does not start says nothing of the line.
+    let read = run_trusted(spec).await.ok().filter(|read| !read.success())?;
+    let said = String::from_utf8_lossy(&read.stderr);
+    let first = said.lines().next().unwrap_or_default();
+    Some(first.trim_start_matches(SHELL).trim_start_matches(": ").trim_start_matches("-c: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_bash_cannot_read_is_told_and_nothing_of_a_line_is_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = folder.path().join("made");
+        let line = format!("touch {}", made.display());
+        assert_eq!(syntax_fault(&line).await, None);
+        assert!(!made.exists(), "it was run");
+        for good in ["pytest -q && ruff check .", "a=(1 2); [[ -n ${a[0]} ]]", "diff <(ls) <(ls -a)"] {
+            assert_eq!(syntax_fault(good).await, None, "{good}");
+        }
+        for bad in ["pytest -q \"", "if true; then", "(cd a", "ls |"] {
+            let said = syntax_fault(bad).await;
+            assert!(
+                said.as_deref().is_some_and(|said| !said.is_empty() && !said.contains(SHELL)),
+                "{bad}: {said:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The terminal, taken and given back: raw keys and the other screen while the stepper runs.
+//!
+//! It is given back on every way out: in order, by an error, by a panic. A panic is printed after that,
+//! or nobody would see it.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use ratatui::{
+    Terminal,
+    backend::{Backend as _, CrosstermBackend},
+    buffer::Buffer,
+    crossterm::{
+        cursor::{Hide, Show},
+        event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+        execute,
+        style::{ResetColor, force_color_output},
+        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+    },
+    layout::Rect,
+};
+
+use super::keys::Key;
+use crate::output::fail::{Exit, Failure, Outcome};
+
+/// The screen and the keys, while this lives.
+pub(crate) struct Taken {
+    terminal: Terminal<CrosstermBackend<std::io::Stdout>>,
+}
+
+/// Whether a person sits there: both ways must be a terminal's.
+pub(crate) fn is_there() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// Columns and rows.
+pub(crate) fn size() -> Option<(u16, u16)> {
+    ratatui::crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0)
+}
+
+fn give_back() {
+    // Nothing more can be done for a terminal that is gone.
+    drop(disable_raw_mode());
+    drop(execute!(std::io::stdout(), ResetColor, LeaveAlternateScreen, Show));
+    drop(std::io::stdout().flush());
+}
+
+fn enter() -> std::io::Result<()> {
+    enable_raw_mode()?;
+    execute!(std::io::stdout(), EnterAlternateScreen, Hide)
+}
+
+impl Taken {
+    /// Takes it.
+    pub(crate) fn take() -> Outcome<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        // What is wanted is said by `view::Palette` alone.
+        force_color_output(true);
+        let made = enter().and_then(|()| Terminal::new(CrosstermBackend::new(std::io::stdout())));
+        match made {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                give_back();
+                let message = "the terminal cannot be used; `docket replay RUN` prints the same without one";
+                Err(Failure { exit: Exit::Failed, error: anyhow::Error::from(error).context(message) })
+            }
+        }
+    }
+
+    /// Draws a screen; what did not change is not sent.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> Outcome<()> {
+        self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
+        Ok(())
+    }
+
+    /// Whatever is on the screen is drawn anew next time.
+    pub(crate) fn clear(&mut self) -> Outcome<()> {
+        // The library's own `clear` asks the terminal where its cursor stands, and fails where no answer comes: it would
+        // come among the keys, which another thread reads.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))?;
+        Ok(())
+    }
+
+    /// Columns and rows.
+    pub(crate) fn size(&self) -> (u16, u16) {
+        self.terminal.backend().size().map_or((80, 24), |size| (size.width, size.height))
+    }
+
+    /// Gives the terminal to the shell until the process is continued.
+    pub(crate) fn suspend(&mut self) -> Outcome<()> {
+        give_back();
+        // A shell without job control does not stop it: then it goes on at once.
+        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP);
+        enter()?;
+        self.clear()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// What came from the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A key.
+    Key(Key),
+    /// Another size.
+    Resized(u16, u16),
+}
+
+/// What an event of the terminal means, if anything.
+pub(crate) fn heard(event: &Event) -> Option<Heard> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => of_key(*key).map(Heard::Key),
+        Event::Resize(columns, rows) => Some(Heard::Resized(*columns, *rows)),
+        _ => None,
+    }
+}
+
+fn of_key(event: KeyEvent) -> Option<Key> {
+    let ctrl = event.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match event.code {
+        KeyCode::Char(c) if ctrl => Key::Ctrl(c.to_ascii_lowercase()),
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Esc,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::BackTab => Key::BackTab,
+        KeyCode::Backspace => Key::Backspace,
+        _ => return None,
+    })
+}
