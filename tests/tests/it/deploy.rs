@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
 
 /// How long a worker lets runs end their turn, as its source has it.
 fn grace_s() -> Result<u64> {
-    let path = folder().join("../coordinator/cli/src/supervise.rs");
+    let path = folder().join("../coordinator/cli/src/services/supervise.rs");
     let source = std::fs::read_to_string(path)?;
     let (_, rest) =
         source.split_once("const DRAIN_GRACE: Duration = Duration::from_secs(").context("the grace")?;
