@@ -7,7 +7,6 @@ pub mod bootstrap;
 mod calls;
 pub mod client;
 pub mod clock;
-pub mod driver;
 pub mod engine;
 #[cfg(test)]
 mod hostile_tests;
@@ -19,6 +18,7 @@ pub mod process;
 pub mod progress;
 pub mod project;
 pub mod replay;
+pub mod run;
 pub mod secret;
 pub(crate) mod shell;
 pub mod sse;

@@ -14,9 +14,9 @@ use docket_schema::{
     tool::{FileSeen, LinesShown, ToolFacts},
 };
 use docket_worker::{
-    driver::Rereads,
     engine::{self, Act, Engine, ModelCall},
     model::{LEFT_OUT_MARK, ModelRequest, SUMMARY_MARK, render, thinking_signature},
+    run::Rereads,
     tools::{self, ToolOutcome},
 };
 use proptest::prelude::*;

@@ -8,7 +8,7 @@ use docket_schema::{
     ids::{Seq, TreeHash},
     run::{RunEvent, RunState, Stage},
 };
-use docket_worker::{client::Client, driver::Material, replay};
+use docket_worker::{client::Client, replay, run::Material};
 
 /// Events that became durable together.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     models_tests::{Play, edit, model, other, read, settings},
 };
 
-use crate::driver::announce;
+use crate::run::announce;
 
 fn today() -> RunSettings {
     RunSettings { fallback_turns: 2, model_rules: 1, rest_at_outage: true, ..settings() }

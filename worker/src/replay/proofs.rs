@@ -7,9 +7,9 @@ use docket_schema::{
 };
 
 use crate::{
-    driver::{DriverError, Material, RequestProof, model_request},
     engine::{Manner, ModelCall},
     model::BodyHasher,
+    run::{DriverError, Material, RequestProof, model_request},
     workspace::Blobs,
 };
 
@@ -47,7 +47,7 @@ impl Proofs {
     /// The proof of the request that `call` stands for.
     ///
     /// # Errors
-    /// As [`crate::driver::rendered`].
+    /// As [`crate::run::rendered`].
     pub(super) async fn of<S: Blobs>(
         &mut self,
         call: &ModelCall,

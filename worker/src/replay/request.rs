@@ -7,8 +7,8 @@ use docket_schema::{
 
 use super::verify::VerifyError;
 use crate::{
-    driver::{Material, RequestProof, rendered, reopened},
     model::Rendered,
+    run::{Material, RequestProof, rendered, reopened},
     workspace::Blobs,
 };
 

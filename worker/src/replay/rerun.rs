@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::divergence::Difference;
 use crate::{
     bootstrap::SandboxChoice,
-    driver::StartError,
+    run::StartError,
     workspace::{RestoreError, SnapshotError},
 };
 

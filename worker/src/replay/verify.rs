@@ -12,8 +12,8 @@ use docket_schema::{
 
 use super::{divergence::Divergence, proofs::Proofs};
 use crate::{
-    driver::{DriverError, Material, announce},
     engine::{self, Act, Engine},
+    run::{DriverError, Material, announce},
     workspace::Blobs,
 };
 

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::{VerifyError, rebuild, verify};
 use crate::{
-    driver::{Material, RequestProof, announce, rendered},
     engine::{Act, Engine as _, React},
+    run::{Material, RequestProof, announce, rendered},
     workspace::{BlobSink as _, MemoryBlobs},
 };
 

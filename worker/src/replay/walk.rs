@@ -24,8 +24,9 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    driver::{Outgoing, Site, StartError, Workbench},
-    engine, tools,
+    engine,
+    run::{Outgoing, Site, StartError, Workbench},
+    tools,
     workspace::{Blobs, RestoreTarget, restore},
 };
 

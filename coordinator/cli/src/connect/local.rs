@@ -233,6 +233,6 @@ pub(crate) fn run_process() -> ExitCode {
     if let Err(failure) = logging::start(0) {
         return ExitCode::from(failure.exit.code());
     }
-    let status = docket_worker::driver::run_process_main();
+    let status = docket_worker::run::run_process_main();
     ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
 }

@@ -10,8 +10,8 @@ use docket_schema::{
     run::{Complexity, EventMeta, Prompts, RunEvent, RunState},
 };
 use docket_worker::{
-    driver::{Material, RequestProof, announce, rendered},
     engine::{self, Act, prompt},
+    run::{Material, RequestProof, announce, rendered},
     tools,
     workspace::MemoryBlobs,
 };

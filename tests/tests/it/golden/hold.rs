@@ -11,8 +11,8 @@ use docket_schema::{
     snapshot::LeftOut,
 };
 use docket_worker::{
-    driver::Material,
     engine, replay,
+    run::Material,
     workspace::{BlobSink as _, MemoryBlobs, RestoreTarget, WorkspaceOptions, materialize, restore},
 };
 

@@ -31,9 +31,9 @@ use docket_schema::{
     wire::ProblemCode,
 };
 use docket_worker::{
-    driver::{Material, rendered},
     engine::{self, Act, Decision},
     model::request_hash,
+    run::{Material, rendered},
     tools,
     workspace::{BlobSink as _, MemoryBlobs},
 };

@@ -9,8 +9,8 @@ use docket_schema::{
 };
 use docket_tests::system::room;
 use docket_worker::{
-    driver::Material,
     replay::{Difference, Divergence, VerifyError, verify},
+    run::Material,
 };
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _};

@@ -15,7 +15,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    driver::{Changed, Visit, VisitPlace},
+    run::{Changed, Visit, VisitPlace},
     workspace::BlobSink as _,
 };
 

@@ -20,8 +20,8 @@ use docket_schema::{
 };
 use docket_worker::{
     client::{Client, ClientError},
-    driver::Material,
     replay::{Divergence, VerifyError, verify},
+    run::Material,
 };
 use serde::Serialize;
 

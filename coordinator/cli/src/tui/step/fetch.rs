@@ -14,8 +14,8 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    driver::Material,
     replay::rebuild,
+    run::Material,
     workspace::{BaseObjects, Contents, cached_base, diff_manifests},
 };
 use tokio::sync::OnceCell;

@@ -8,10 +8,10 @@ use docket_coordinator::clock::Clock;
 use docket_schema::{ids::IncarnationId, run::RunState};
 use docket_worker::{
     client::{Client, Lineage},
-    driver::{Material, rendered},
     engine::{self, Act},
     process::{TrustedSpec, run_trusted},
     replay,
+    run::{Material, rendered},
     secret::Secret,
 };
 

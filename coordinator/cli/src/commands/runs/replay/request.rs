@@ -6,8 +6,8 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    driver::Material,
     replay::{Rebuilt, rebuild},
+    run::Material,
 };
 
 use crate::{

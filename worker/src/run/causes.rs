@@ -31,7 +31,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::DriverError;
+    use crate::run::DriverError;
 
     #[test]
     fn an_absence_is_found_wherever_it_stands() {
