@@ -10,32 +10,19 @@
 //! Invariants: the token stands in the `Authorization` header only; an answer is read to a named
 //! limit; a blob is handed out only when its bytes have its hash.
 
-mod backlog;
-mod blobs;
-mod calls;
-mod carry;
-mod delivery;
 mod error;
-mod flow;
-mod follow;
 mod home_address;
-mod limits;
-mod memory;
-mod notifications;
-mod past;
-mod reports;
 mod retry;
-mod schedules;
-mod tokens;
 mod transport;
 
+pub(crate) mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use blobs::UPLOADS_IN_FLIGHT;
-pub use calls::Lineage;
 pub use error::ClientError;
 pub use home_address::home_address;
 pub use retry::patiently;
 pub(crate) use retry::patiently_without_room;
+pub use routes::blobs::UPLOADS_IN_FLIGHT;
+pub use routes::calls::Lineage;
 pub use transport::Client;

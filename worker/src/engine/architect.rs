@@ -32,14 +32,16 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    answer,
-    blockers::blocked_question,
-    budget,
-    core::definition::{Engine, RoleDef},
-    decision::{Begins, Decision},
-    patching::{self, Patch, Patched},
-    seat::{self, Checked},
-    verification,
+    core::{
+        decision::{Begins, Decision},
+        definition::{Engine, RoleDef},
+    },
+    roles::{
+        answer,
+        patching::{self, Patch, Patched},
+        seat::{self, Checked},
+    },
+    rules::{blockers::blocked_question, budget, verification},
 };
 use crate::tools;
 

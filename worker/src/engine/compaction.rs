@@ -26,10 +26,10 @@ use self::{
     pruning::KEPT_STEPS,
     steps::{Levels, Steps},
 };
-use super::{
-    core::request_size::{RequestSize, is_too_long},
+use super::core::{
     decision::{Act, Decision, ModelCall},
     models,
+    request_size::{RequestSize, is_too_long},
 };
 
 pub(crate) use self::summary::summary_call;

@@ -7,7 +7,7 @@
 
 use docket_schema::run::{RunOutcome, RunStarted, RunState};
 
-use super::{decision::Decision, verification};
+use super::{core::decision::Decision, rules::verification};
 
 /// The end, or the checks before it; none while something is still to be done.
 pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {

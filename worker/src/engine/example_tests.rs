@@ -11,9 +11,10 @@ use docket_schema::{
 };
 
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, budget, engines,
+    Act, Begins, Decision, Engine, RoleDef, engines,
     react_tests::Log,
-    seat::{self, Checked},
+    roles::seat::{self, Checked},
+    rules::budget,
 };
 
 const POET: &str = "poet";

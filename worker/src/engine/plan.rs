@@ -14,11 +14,16 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    answer, budget,
-    core::definition::{Engine, RoleDef},
-    decision::{Begins, Decision},
-    patching::{self, Patch, Patched},
-    seat::{self, Checked},
+    core::{
+        decision::{Begins, Decision},
+        definition::{Engine, RoleDef},
+    },
+    roles::{
+        answer,
+        patching::{self, Patch, Patched},
+        seat::{self, Checked},
+    },
+    rules::budget,
 };
 
 const PLANNER: &str = "planner";
@@ -207,7 +212,7 @@ fn step_words(run: &RunState, step: &PlanStep, hints: &str) -> Vec<Content> {
 
 fn first_line(content: &Content) -> String {
     match content {
-        Content::Text(text) => super::escalation::cut(text),
+        Content::Text(text) => super::rules::escalation::cut(text),
         Content::B64(_) | Content::Blob(_) => String::new(),
     }
 }

@@ -14,16 +14,15 @@ use docket_schema::{
 };
 
 use super::{
-    blockers::blocked_question,
-    budget,
-    core::{definition::Engine, nudges},
-    decision::Decision,
-    early_end, models, planning,
+    core::{decision::Decision, definition::Engine, models, nudges},
+    early_end,
     rules::{
+        blockers::blocked_question,
+        budget,
         due_first::due_first,
         next_request::{ask_again, ask_next_turn, too_often_cut, too_often_empty},
+        planning, verification,
     },
-    verification,
 };
 
 /// See the module.

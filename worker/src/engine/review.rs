@@ -19,13 +19,16 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    answer, budget,
     core::{
         call_options::role_of,
+        decision::{Begins, Decision},
         definition::{Engine, RoleDef},
     },
-    decision::{Begins, Decision},
-    seat::{self, Checked},
+    roles::{
+        answer,
+        seat::{self, Checked},
+    },
+    rules::budget,
 };
 use crate::tools;
 

@@ -34,17 +34,13 @@ use self::{
     mode::{BUILDER, PLANNER, REVIEWER, SopPhase},
 };
 use super::{
-    blockers::blocked_question,
-    budget,
     core::{
+        decision::{Act, Begins, Decision},
         definition::{Engine, RoleDef},
         limits::turns_allowed,
     },
-    decision::{Act, Begins, Decision},
-    permission,
-    rules::next_request::ask_again,
-    seat::{self, Heard, INVALID_MAX},
-    verification,
+    roles::seat::{self, Heard, INVALID_MAX},
+    rules::{blockers::blocked_question, budget, next_request::ask_again, permission, verification},
 };
 use crate::tools;
 
@@ -167,7 +163,7 @@ fn understood(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         return Ok(seat::call(run, begins.into_iter().collect(), vec![call]));
     };
     if survey.status != ToolStatus::Ok {
-        let why = super::escalation::cut(seat::words(&survey.content));
+        let why = super::rules::escalation::cut(seat::words(&survey.content));
         return Ok(Decision::fail(run, FailureKind::Environment, &format!("the preflight failed: {why}")));
     }
     let opening = openings::planner(run, pins, &survey.content);
@@ -297,11 +293,11 @@ fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decisio
         let message = format!(
             "after {} rounds of correction the review still wants a change: {}",
             run.work.corrections,
-            super::escalation::cut(first)
+            super::rules::escalation::cut(first)
         );
         return Decision::fail(run, FailureKind::Gates, &message);
     }
-    let reason = format!("the review wants a change: {}", super::escalation::cut(first));
+    let reason = format!("the review wants a change: {}", super::rules::escalation::cut(first));
     facts.extend([Fact::Correcting { reason }, phase(SopPhase::Implement)]);
     if run.work.role.as_deref() == Some(BUILDER) {
         return seat::conclude(run, facts);
@@ -352,7 +348,7 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Some(Err(problem)) => {
             let message = format!(
                 "{reason}, and its last turn called `complete_task` with what could not be taken: {}; {kept_work}",
-                super::escalation::cut(&problem)
+                super::rules::escalation::cut(&problem)
             );
             Ok(Decision::fail(run, why, &message))
         }

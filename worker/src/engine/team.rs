@@ -25,12 +25,12 @@ use serde_json::Value;
 
 use self::registry::{ORCHESTRATOR, REVIEWER, TESTER};
 use super::{
-    budget,
-    core::definition::{Engine, RoleDef, RoleError},
-    decision::{Act, Begins, Decision},
-    escalation,
-    seat::{self, Checked},
-    verification,
+    core::{
+        decision::{Act, Begins, Decision},
+        definition::{Engine, RoleDef, RoleError},
+    },
+    roles::seat::{self, Checked},
+    rules::{budget, escalation, verification},
 };
 
 /// Rounds of all roles, or of those from one on.

@@ -13,8 +13,12 @@ use tokio::{
 };
 
 use super::{
-    causes, driver_error::DriverError, faults, host_faults::fault_of_host, journal::JournalError,
-    start::start, start_error::StartError, turn::RunExit,
+    errors::{
+        causes, driver_error::DriverError, faults, host_faults::fault_of_host, start_error::StartError,
+    },
+    log::journal::JournalError,
+    run_loop::turn::RunExit,
+    startup::start::start,
 };
 use crate::{
     bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},

@@ -16,11 +16,13 @@ use docket_schema::{
 };
 
 use super::{
-    outgoing::snapshots,
-    run_workspace::{restored, workspace_options},
-    sandbox_runner::{SandboxRunner, backend},
-    setup::setup,
-    start_error::StartError,
+    environment::{
+        run_workspace::{restored, workspace_options},
+        sandbox_runner::{SandboxRunner, backend},
+        setup::setup,
+    },
+    errors::start_error::StartError,
+    log::outgoing::snapshots,
 };
 use crate::{
     bootstrap::SandboxChoice,

@@ -19,7 +19,6 @@ use crate::{
     context::Context,
     history::blobs::Remote,
     output::fail::{Exit, FailWith as _, Outcome},
-    services::supervise,
 };
 
 /// See the module. Removed when it is dropped.

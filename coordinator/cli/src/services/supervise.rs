@@ -3,7 +3,7 @@
 use crate::config::values;
 use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use docket_sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner};
+use docket_sandbox::{Limits, Sandbox, SandboxConfig, workspace_owner};
 use docket_schema::{
     ids::{IncarnationId, QueueName},
     message::ModelRef,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use docket_schema::{
-    event::{DecodeError, Envelope},
+    event::Envelope,
     ids::{Position, RunId, Seq, StreamId},
     trace::{RunSpans, Span},
 };

@@ -11,7 +11,7 @@ use docket_schema::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::answer;
+use super::super::roles::answer;
 use crate::{
     policy::{self, Reach},
     tools,

@@ -12,7 +12,7 @@ use docket_schema::{
     run::RunState,
 };
 
-use super::super::seat;
+use super::super::roles::seat;
 use crate::tools;
 
 /// Files that a failure may name beside those that were written.

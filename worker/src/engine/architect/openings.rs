@@ -5,7 +5,7 @@ use docket_schema::{
     run::{CheckVerdict, PlanStep, RunStarted, RunState, StepEnd, StepKind},
 };
 
-use super::{super::seat, change_plan};
+use super::{super::roles::seat, change_plan};
 
 /// Characters of what a step came to, where it is told to others.
 const OUTPUT_CHARS_MAX: usize = 1500;
@@ -114,7 +114,7 @@ pub(super) fn failure(failed: &StepEnd, steps: &[PlanStep]) -> String {
         Some(StepKind::Message | StepKind::Free | StepKind::Tests { .. }) | None => String::new(),
     };
     let said = match &failed.output {
-        Content::Text(text) => super::super::escalation::cut(text.trim()),
+        Content::Text(text) => super::super::rules::escalation::cut(text.trim()),
         Content::B64(_) | Content::Blob(_) => String::new(),
     };
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };

@@ -14,13 +14,10 @@ use docket_schema::{
 };
 
 use super::{
-    super::{
-        core::{
-            call_options::{manner_of, role_of, summary_tokens_max, texts_of},
-            nudges,
-        },
+    super::core::{
+        call_options::{manner_of, role_of, summary_tokens_max, texts_of},
         decision::ModelCall,
-        models,
+        models, nudges,
     },
     pruning::KEPT_STEPS,
     result_line::{cut, line_of},

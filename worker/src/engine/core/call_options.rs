@@ -7,7 +7,7 @@ use docket_schema::{
     run::{Conversation, ModelTerms, Purpose, RoleSpec, RunStarted, RunState},
 };
 
-use super::super::decision::Manner;
+use super::decision::Manner;
 
 /// Largest summary that is asked for.
 const SUMMARY_TOKENS_MAX: u32 = 2048;

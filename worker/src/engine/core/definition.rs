@@ -7,7 +7,7 @@ use docket_schema::{
     tool::ToolSet,
 };
 
-use super::super::decision::Decision;
+use super::decision::Decision;
 
 /// See the module.
 pub trait Engine: Send + Sync {

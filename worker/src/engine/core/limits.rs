@@ -8,7 +8,7 @@ use docket_schema::{
     run::{BlockedWhy, FailureKind, Limit, RunOutcome, RunSettings, RunState},
 };
 
-use super::super::decision::{Act, Decision};
+use super::decision::{Act, Decision};
 
 /// The decision that is due whatever the engine's rules say.
 pub(in crate::engine) fn wishes_and_limits(run: &RunState) -> Option<Decision> {

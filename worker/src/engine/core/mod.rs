@@ -3,7 +3,9 @@
 
 pub(super) mod call_class;
 pub(super) mod call_options;
+pub(super) mod decision;
 pub(super) mod definition;
 pub(super) mod limits;
+pub(super) mod models;
 pub(super) mod nudges;
 pub(super) mod request_size;

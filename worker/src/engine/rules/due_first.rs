@@ -4,8 +4,13 @@
 use docket_schema::run::{RunStarted, RunState};
 
 use super::{
-    super::{compaction, core::limits::wishes_and_limits, decision::Decision, delegation, verification},
+    super::{
+        compaction,
+        core::{decision::Decision, limits::wishes_and_limits},
+    },
+    delegation,
     tool_batch::run_tools,
+    verification,
 };
 
 /// The decision that is due first. `time_max_ms` as for [`run_tools`].

@@ -7,15 +7,18 @@ use docket_schema::{
     run::{BlockedWhy, FailureKind, ModelFailed, Purpose, RunStarted, RunState, is_outage},
 };
 
-use super::super::{
-    blockers, compaction,
-    core::{
-        call_options::{answer_tokens_max, manner_of, role_of, texts_of},
-        limits::turns_allowed,
-        request_size::RequestSize,
+use super::{
+    super::{
+        compaction,
+        core::{
+            call_options::{answer_tokens_max, manner_of, role_of, texts_of},
+            decision::{Act, Decision, ModelCall},
+            limits::turns_allowed,
+            models,
+            request_size::RequestSize,
+        },
     },
-    decision::{Act, Decision, ModelCall},
-    escalation, models,
+    blockers, escalation,
 };
 
 /// Asks for the next turn, with these words at the end, unless the run is not to go on.

@@ -7,9 +7,11 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::super::{
-    core::call_class::{class_of, is_write, label_names},
-    decision::{Act, Decision, PlannedTool},
+use super::{
+    super::core::{
+        call_class::{class_of, is_write, label_names},
+        decision::{Act, Decision, PlannedTool},
+    },
     delegation, permission, planning,
 };
 use crate::tools;

@@ -8,7 +8,7 @@ use docket_schema::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    super::{seat, verification},
+    super::{roles::seat, rules::verification},
     mode::BUILDER,
 };
 

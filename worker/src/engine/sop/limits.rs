@@ -2,7 +2,7 @@
 
 use docket_schema::run::{RunStarted, RunState};
 
-use super::super::{core::limits::turns_allowed, models};
+use super::super::core::{limits::turns_allowed, models};
 
 /// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
 const NEAR_PERCENT: u128 = 90;

@@ -7,9 +7,11 @@ use std::fmt;
 use docket_schema::run::{RunStarted, RunState, Verdict};
 
 use super::super::{
-    core::call_options::role_of,
-    decision::{Act, Decision, PlannedTool},
-    delegation,
+    core::{
+        call_options::role_of,
+        decision::{Act, Decision, PlannedTool},
+    },
+    rules::delegation,
 };
 use crate::tools;
 

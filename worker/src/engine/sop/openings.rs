@@ -8,7 +8,7 @@ use docket_schema::{
 };
 
 use super::{
-    super::seat,
+    super::roles::seat,
     cards::{kept, plan},
 };
 

@@ -15,10 +15,7 @@ use docket_schema::{
     history::FoldedRun,
     ids::{RunId, Turn},
 };
-use docket_worker::{
-    client::{Client, Lineage},
-    workspace::cached_base,
-};
+use docket_worker::{client::Client, workspace::cached_base};
 
 pub(crate) use crate::commands::runs::run_again::{Choice, run_again};
 use crate::{

@@ -75,7 +75,7 @@ pub(crate) async fn run_again(
         turns: choice.turns,
     };
     if !cx.json() {
-        text::head(cx, Kind::VerifyWithTools, run, pins);
+        replay_text::head(cx, Kind::VerifyWithTools, run, pins);
     }
     let progress = Progress::waiting(cx);
     let mut told = |news: Rerunning<'_>| match news {

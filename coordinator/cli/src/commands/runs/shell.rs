@@ -20,7 +20,7 @@ use docket_worker::{
 };
 
 use crate::{
-    commands::runs::{fork, replay, resume::turn_of},
+    commands::runs::{fork, resume::turn_of},
     connect::{
         access::{Access, Need},
         resolve,

@@ -19,25 +19,20 @@ const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// See the module.
-pub(in crate::commands::admin::notify) struct Program {
+pub(crate) struct Program {
     /// Its absolute path.
-    pub(in crate::commands::admin::notify) program: PathBuf,
+    pub(crate) program: PathBuf,
     /// Its arguments.
-    pub(in crate::commands::admin::notify) args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// Where it runs.
-    pub(in crate::commands::admin::notify) cwd: PathBuf,
+    pub(crate) cwd: PathBuf,
     /// How long it may take.
-    pub(in crate::commands::admin::notify) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Program {
     /// One attempt.
-    pub(in crate::commands::admin::notify) async fn run(
-        &self,
-        letter: &Letter,
-        body: &NotificationBody,
-        mut json: Vec<u8>,
-    ) -> Sent {
+    pub(crate) async fn run(&self, letter: &Letter, body: &NotificationBody, mut json: Vec<u8>) -> Sent {
         json.push(b'\n');
         let spec = TrustedSpec {
             program: self.program.clone(),

@@ -20,11 +20,11 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 /// What requests are signed with.
-pub(in crate::commands::admin::notify) struct Keys(Vec<Vec<u8>>);
+pub(crate) struct Keys(Vec<Vec<u8>>);
 
 impl Keys {
     /// Those of these secrets.
-    pub(in crate::commands::admin::notify) fn of(secrets: &[Secret]) -> Self {
+    pub(crate) fn of(secrets: &[Secret]) -> Self {
         Self(secrets.iter().filter_map(|secret| key_of(secret.expose())).collect())
     }
 
@@ -42,7 +42,7 @@ impl Keys {
 }
 
 /// See the module.
-pub(in crate::commands::admin::notify) struct Webhook {
+pub(crate) struct Webhook {
     http: reqwest::Client,
     url: Url,
     keys: Keys,
@@ -51,11 +51,7 @@ pub(in crate::commands::admin::notify) struct Webhook {
 
 impl Webhook {
     /// To this address.
-    pub(in crate::commands::admin::notify) fn new(
-        url: Url,
-        keys: Keys,
-        timeout: Duration,
-    ) -> reqwest::Result<Self> {
+    pub(crate) fn new(url: Url, keys: Keys, timeout: Duration) -> reqwest::Result<Self> {
         // Set once for the process; a second time finds it set.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
@@ -71,7 +67,7 @@ impl Webhook {
     }
 
     /// One attempt.
-    pub(in crate::commands::admin::notify) async fn post(&self, letter: &Letter, body: Vec<u8>) -> Sent {
+    pub(crate) async fn post(&self, letter: &Letter, body: Vec<u8>) -> Sent {
         let id = letter.record.raised.id.to_string();
         let seconds = letter.now.0.div_euclid(1_000_000);
         let request = self

@@ -1,0 +1,60 @@
+//! Who is told of what needs them, and what became of it: listed, tried again, for a try.
+
+use docket_schema::{
+    ids::NotificationId,
+    wire::{
+        DropNotificationRequest, NotificationList, NotificationQuery, NotificationView,
+        RetryNotificationRequest, TestNotificationRequest,
+    },
+};
+use reqwest::Method;
+
+use crate::client::{Client, ClientError};
+
+impl Client {
+    /// Targets and notifications, the newest first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn notifications(&self, query: &NotificationQuery) -> Result<NotificationList, ClientError> {
+        let call = self.call("list notifications", Method::GET, "/v1/notifications");
+        call.maybe("state", query.state).maybe("limit", query.limit).answer().await
+    }
+
+    /// Tells once more who did not take it. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found`, or `wrong_state` where all took it.
+    pub async fn retry_notification(
+        &self,
+        id: NotificationId,
+        request: &RetryNotificationRequest,
+    ) -> Result<NotificationView, ClientError> {
+        let path = format!("/v1/notifications/{id}/retry");
+        self.call("retry a notification", Method::POST, &path).json(request)?.answer().await
+    }
+
+    /// Gives up what somebody did not take. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found`, or `wrong_state` where nothing of it is left to be told.
+    pub async fn drop_notification(
+        &self,
+        id: NotificationId,
+        request: &DropNotificationRequest,
+    ) -> Result<NotificationView, ClientError> {
+        let path = format!("/v1/notifications/{id}/drop");
+        self.call("drop a notification", Method::POST, &path).json(request)?.answer().await
+    }
+
+    /// Tells targets something, for a try. Sent again it is another try.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found` where there is no such target.
+    pub async fn test_notification(
+        &self,
+        request: &TestNotificationRequest,
+    ) -> Result<NotificationView, ClientError> {
+        self.call("try notifications", Method::POST, "/v1/notifications/test").json(request)?.answer().await
+    }
+}

@@ -1,0 +1,278 @@
+//! Blockers (A14): errors of tools that only a person can mend, known by what tools really print. Pure.
+//!
+//! Missing access or credentials ask at once: to try again with the same rights changes nothing. An external
+//! service that does not answer asks after a retry. An unclear requirement only a model can tell, by `BLOCKED:`.
+//!
+//! Only errors are looked at, line by line, and never what a test runner said: a test of a refused login prints
+//! the same words and is the work itself. So do lines that compare. Services of this machine are left out where
+//! they do not answer: the run can start them.
+
+use std::collections::BTreeSet;
+
+use docket_schema::{
+    content::Content,
+    ids::Turn,
+    run::{RunSettings, RunState, Trouble, TroubleKind, begins_plan},
+};
+
+/// What a person is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Need {
+    /// Access or credentials.
+    Access,
+    /// A service elsewhere that does not answer.
+    Service,
+}
+
+/// Each row: words that one line must hold, in any case.
+const ACCESS: &[&[&str]] = &[
+    &["fatal: could not read username for"],
+    &["fatal: could not read password for"],
+    &["fatal: authentication failed for"],
+    &["terminal prompts disabled"],
+    &["permission denied (publickey"],
+    &["host key verification failed."],
+    &["remote: permission to ", " denied to "],
+    &["remote: http basic: access denied"],
+    &["remote: invalid username or password"],
+    &["remote: invalid username or token"],
+    &["the requested url returned error: 401"],
+    &["the requested url returned error: 403"],
+    &["error: http error 401 while getting"],
+    &["error: http error 403 while getting"],
+    &["401 client error", " for url: "],
+    &["403 client error", " for url: "],
+    &["npm err", " code e401"],
+    &["npm err", " code e403"],
+    &["npm err", "eneedauth"],
+    &["denied: requested access to the resource is denied"],
+    &["unauthorized: authentication required"],
+    &["no basic auth credentials"],
+    &["unable to locate credentials"],
+    &["an error occurred (accessdenied"],
+    &["an error occurred (expiredtoken"],
+    &["an error occurred (invalidclienttokenid)"],
+    &["could not automatically determine credentials"],
+    &["your default credentials were not found"],
+    &["please run: gh auth login"],
+    &["please run:  gh auth login"],
+    &["no token found, please run `cargo login`"],
+    &["failed to authenticate when downloading repository"],
+    &["the api_key client option must be set"],
+    &["authenticationerror: error code: 401"],
+    &["fatal: password authentication failed for user"],
+    &["fatal:  password authentication failed for user"],
+];
+
+/// As [`ACCESS`], from `trouble_rules` 1 on; also of services of this machine, whose secrets a run lacks as well.
+const SECRET: &[&[&str]] = &[
+    &["missing required environment variable"],
+    &["required environment variable", " is not set"],
+    &["required environment variable", " is missing"],
+    &["401", "invalid api key"],
+    &["401", "invalid_api_key"],
+    &["401", "incorrect api key"],
+    &["401 unauthorized", "token"],
+    &["401 unauthorized", "credential"],
+    &["sudo: a password is required"],
+    &["sudo: a terminal is required to read the password"],
+    &["access denied for user '", "using password"],
+    &["error 1045 (28000): access denied for user"],
+];
+
+/// How names of environment variables end that hold a secret.
+const SECRETS: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_DSN"];
+
+/// Commands that show what files hold, and such that run tests: what these print is no error of theirs.
+const SHOWS: [&str; 16] = [
+    "cat ", "head ", "tail ", "less ", "grep ", "egrep ", "rg ", "ag ", "sed ", "awk ", "diff ", "git diff",
+    "git show", "git log", "git grep", "echo ",
+];
+const TESTS: [&str; 10] = [
+    "pytest",
+    "unittest",
+    "npm test",
+    "npm run test",
+    "yarn test",
+    "cargo test",
+    "go test",
+    "jest",
+    "vitest",
+    "make test",
+];
+
+/// More of both, from `trouble_rules` 2 on: what beside these only looks, and what tests as well.
+const LOOKS: [&str; 9] = ["cd ", "ls", "pwd", "true", "wc ", "sort", "uniq", "find ", "printf "];
+const MORE_TESTS: [&str; 16] = [
+    "make check",
+    "tox",
+    "nox",
+    "nextest",
+    "node --test",
+    "mocha",
+    "pnpm test",
+    "pnpm run test",
+    "bun test",
+    "ctest",
+    "gradlew",
+    "gradle ",
+    "mvn ",
+    "rspec",
+    "phpunit",
+    "dotnet test",
+];
+
+/// As [`ACCESS`].
+const SERVICE: &[&[&str]] = &[
+    &["could not resolve host"],
+    &["temporary failure in name resolution"],
+    &["temporary failure resolving"],
+    &["name or service not known"],
+    &["getaddrinfo enotfound"],
+    &["getaddrinfo eai_again"],
+    &["dial tcp", "no such host"],
+    &["dial tcp", "connection refused"],
+    &["dial tcp", "i/o timeout"],
+    &["connect econnrefused "],
+    &["connect etimedout "],
+    &["curl: (7)", "failed to connect to "],
+    &["curl: (28)", "timed out"],
+    &["connection to server at ", "connection refused"],
+    &["connection to server at ", "timeout expired"],
+    &["ssh: connect to host ", "connection refused"],
+    &["ssh: connect to host ", "connection timed out"],
+    &["httpsconnectionpool(", "read timed out"],
+    &["httpsconnectionpool(", "max retries exceeded"],
+    &["net/http: tls handshake timeout"],
+    &["the requested url returned error: 50"],
+    &["error: http error 50", " while getting"],
+    &["500 server error", " for url: "],
+    &["502 server error", " for url: "],
+    &["503 server error", " for url: "],
+    &["504 server error", " for url: "],
+    &["npm err", " 503 service unavailable"],
+    &["npm err", " code e50"],
+    &["received unexpected http status: 50"],
+];
+
+/// A line that compares speaks of what a test wanted.
+const COMPARES: [&str; 4] = ["assert", "expect", "==", "panicked"];
+
+/// Services that a run can start itself.
+const HERE: [&str; 5] = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "testserver"];
+
+/// What the error `said` needs a person for, and the line that says so.
+pub(in crate::engine) fn need(said: &str) -> Option<(Need, &str)> {
+    said.lines().map(str::trim).find_map(|line| {
+        let lower = line.to_lowercase();
+        let holds = |words: &&[&str]| words.iter().all(|word| lower.contains(word));
+        if COMPARES.iter().chain(&HERE).any(|word| lower.contains(word)) {
+            None
+        } else if ACCESS.iter().any(&holds) {
+            Some((Need::Access, line))
+        } else if SERVICE.iter().any(holds) {
+            Some((Need::Service, line))
+        } else {
+            None
+        }
+    })
+}
+
+/// What the error of a command needs a person for, beside [`need`]: a secret that the run does not have.
+fn secret<'a>(command: &str, said: &'a str) -> Option<(Need, &'a str)> {
+    let shows = command
+        .split(['|', ';', '&'])
+        .any(|part| SHOWS.iter().any(|word| part.trim_start().starts_with(word)));
+    if shows || TESTS.iter().any(|word| command.contains(word)) {
+        return None;
+    }
+    said.lines().map(str::trim).find_map(|line| {
+        let lower = line.to_lowercase();
+        let compares = COMPARES.iter().any(|word| lower.contains(word)) || line.starts_with("E  ");
+        let holds = SECRET.iter().any(|words| words.iter().all(|word| lower.contains(word)));
+        (!compares && (holds || is_missing_secret(line))).then_some((Need::Access, line))
+    })
+}
+
+/// `KeyError: 'STRIPE_API_KEY'`: Python did not find it in its environment.
+fn is_missing_secret(line: &str) -> bool {
+    let name = line.strip_prefix("KeyError: '").and_then(|rest| rest.strip_suffix('\''));
+    name.is_some_and(|name| {
+        let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        is_name && SECRETS.iter().any(|end| name.ends_with(end))
+    })
+}
+
+/// Whether a command only shows what files hold, or runs tests among others.
+fn says_others_words(command: &str) -> bool {
+    let mut parts = command.split(['|', ';', '&', '\n']).map(str::trim_start).filter(|part| !part.is_empty());
+    let looks = |part: &str| SHOWS.iter().chain(&LOOKS).any(|word| part.starts_with(word));
+    TESTS.iter().chain(&MORE_TESTS).any(|word| command.contains(word)) || parts.all(looks)
+}
+
+fn of(trouble: &Trouble, rules: u32) -> Option<(Need, &str)> {
+    let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
+    let of_files = matches!(trouble.kind, TroubleKind::Look | TroubleKind::Write);
+    match &trouble.text {
+        // Of another program's words nothing can be told: they are what was asked for.
+        Content::Text(_) if rules > 1 && says_others_words(&trouble.subject) => None,
+        Content::Text(said) if !of_tests && !of_files => {
+            need(said).or_else(|| (rules > 0).then(|| secret(&trouble.subject, said)).flatten())
+        }
+        Content::Text(_) | Content::B64(_) | Content::Blob(_) => None,
+    }
+}
+
+/// What only a person can mend of the last turn's errors, put as a question.
+pub(in crate::engine) fn question(run: &RunState, settings: &RunSettings) -> Option<Content> {
+    if !settings.ask_at_blockers || run.transcript.has_notes() {
+        return None;
+    }
+    let blockers = run
+        .troubles
+        .iter()
+        .filter_map(|trouble| of(trouble, settings.trouble_rules).map(|found| (trouble, found)));
+    let silent = blockers.clone().filter(|(_, (need, _))| *need == Need::Service);
+    let silent_in: BTreeSet<Turn> = silent.flat_map(|(trouble, _)| trouble.turns.iter().copied()).collect();
+    let (trouble, (need, line)) = blockers
+        .filter(|(trouble, _)| trouble.turns.contains(&run.turn))
+        .find(|(_, (need, _))| *need == Need::Access || silent_in.len() > 1)?;
+    let what = match need {
+        Need::Access => "needs an access or credentials that the run lacks",
+        Need::Service => "needs a service that does not answer, also when asked again",
+    };
+    let call = super::escalation::name(trouble);
+    let question = format!(
+        "`{call}` {what}:\n{}\n\nGrant it, mend it, or say how to do without; the run goes on from here with your words.",
+        super::escalation::cut(line)
+    );
+    Some(Content::Text(question))
+}
+
+/// How a model says that it cannot go on.
+const BLOCKED_MARK: &str = "BLOCKED:";
+
+/// The question of an answer that begins with the mark; `anywhere`: or has it at the beginning of a line, bare or
+/// in Markdown.
+pub(in crate::engine) fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
+    match text {
+        Some(Content::Text(text)) => {
+            let begins = |at: usize| {
+                let line = text[at..].trim_start_matches(|c: char| c.is_whitespace() || "*_#>".contains(c));
+                line.strip_prefix(BLOCKED_MARK)
+            };
+            let first = text.trim_start().strip_prefix(BLOCKED_MARK);
+            let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+            let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
+            // A plan behind it is none of the question's.
+            let plan = question.lines().position(|line| anywhere && begins_plan(line));
+            let plan = plan.map(|line| question.lines().take(line).map(|line| line.len() + 1).sum::<usize>());
+            let question = plan.and_then(|end| question.get(..end)).unwrap_or(question);
+            let question = question.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));
+            let question =
+                if question.is_empty() { "The model is blocked and does not say by what." } else { question };
+            Some(Content::Text(question.to_owned()))
+        }
+        Some(Content::B64(_) | Content::Blob(_)) | None => None,
+    }
+}

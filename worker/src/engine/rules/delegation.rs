@@ -1,0 +1,170 @@
+//! Whether a run may give work away, what its children may use, and that it waits for them. Pure.
+//!
+//! A run that pins no depth decides as if there were no such thing: logs from before it stay as they are.
+
+use docket_schema::{
+    message::ToolUse,
+    run::{BlockedWhy, RoleSpec, RunStarted, RunState, Spent, Verdict, WriteScope},
+};
+
+use crate::engine::core::{
+    call_class::is_write,
+    call_options::role_of,
+    decision::Decision,
+    definition::{Engine, RoleDef},
+};
+use crate::tools;
+
+/// What a child may use, of what is left to its parent; none = as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Allowance {
+    pub(crate) tokens: Option<u64>,
+    pub(crate) cost_nusd: Option<u64>,
+    pub(crate) time_ms: Option<u64>,
+}
+
+/// Whether a call gives work away. Such calls stand in batches of their own.
+pub(crate) fn delegates(pins: &RunStarted, tool: &ToolUse) -> bool {
+    pins.settings.delegation_depth_max > 0 && tool.name == tools::DELEGATE
+}
+
+/// Why no run of an engine with these roles gives anything away; none where one can. Whoever has no roles calls every tool.
+pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
+    let has = |role: &RoleDef| role.tools.iter().any(|tool| tool == tools::DELEGATE);
+    if roles.is_empty() || roles.iter().any(has) {
+        return None;
+    }
+    let why = if roles.iter().all(|role| role.tools.is_empty()) {
+        "none of its roles calls tools"
+    } else {
+        "none of its roles has the tool `delegate`; where they are yours to define, name it in the `tools` of one"
+    };
+    Some(format!("a run of the engine `{engine}` gives nothing away: {why}"))
+}
+
+/// What a model reads whose role gives away what it may not do itself: what a writing child changed is merged into the
+/// workspace like a change of its parent's, and the line that tests a child is run as a command of its parent's words.
+pub(in crate::engine) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -> Option<String> {
+    let changes = |name: &String| *name == tools::RUN_COMMAND || is_write(name);
+    let may_write = role.writes == WriteScope::Any && role.may.iter().any(changes);
+    if !delegates(pins, tool) {
+        return None;
+    }
+    // What its arguments do not say is not done.
+    let asked = tools::delegate_args(tool).ok()?;
+    if asked.writes && !may_write {
+        return Some(format!(
+            "the role `{}` gives only away what reads, for it may not write everything itself: leave `writes` out",
+            role.name
+        ));
+    }
+    let may_run = role.may(tools::RUN_COMMAND) || role.may(tools::RUN_TESTS) && asked.tests == pins.tests;
+    (asked.tests.is_some() && !may_run).then(|| {
+        format!(
+            "the role `{}` runs no commands, so it gives a piece none that tests it: leave `tests` out",
+            role.name
+        )
+    })
+}
+
+/// Tools that a piece may not call, for whoever gives it away may not do by itself what they do. Whoever may run commands
+/// may do all; and so may whoever has no role.
+pub(crate) fn not_for_pieces(engine: &dyn Engine, run: &RunState, pins: &RunStarted) -> Vec<String> {
+    let Some(role) = role_of(run, pins) else { return Vec::new() };
+    let may = |tool: &str| role.may(tool) && engine.allows_now(run, tool);
+    if may(tools::RUN_COMMAND) {
+        return Vec::new();
+    }
+    let may_write = role.writes == WriteScope::Any && tools::acting().any(|tool| is_write(tool) && may(tool));
+    let other = |tool: &&str| if is_write(tool) { !may_write } else { !may(tool) };
+    // A server's tool does whatever it does, and the child's worker may have other servers.
+    tools::acting().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
+}
+
+/// Whether a call that gives work away wants the changes of it.
+pub(in crate::engine) fn asks_to_write(tool: &ToolUse) -> bool {
+    tools::delegate_args(tool).is_ok_and(|asked| asked.writes)
+}
+
+/// Whether a call that gives work away says a line that tests it.
+pub(in crate::engine) fn asks_for_tests(tool: &ToolUse) -> bool {
+    tools::delegate_args(tool).is_ok_and(|asked| asked.tests.is_some())
+}
+
+/// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.
+pub(in crate::engine) fn waits(run: &RunState) -> Option<Decision> {
+    if run.delegation.out.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = run.children.values().map(|child| format!("task {child}")).collect();
+    let question = format!("It waits for what it gave away: {}", names.join(", ")).into();
+    Some(Decision::block(run, question, BlockedWhy::Child))
+}
+
+/// Why a call gives nothing away, behind those of its batch that do.
+pub(in crate::engine) fn denied(
+    run: &RunState,
+    pins: &RunStarted,
+    before: &[&ToolUse],
+    tool: &ToolUse,
+    time_max_ms: u64,
+) -> Option<Verdict> {
+    let refuse = |rule: &str, reason: String| Some(Verdict::Deny { rule: rule.to_owned(), reason });
+    let allowed = pins.settings.children_allowed();
+    let made = run.delegation.made.saturating_add(u32::try_from(before.len()).unwrap_or(u32::MAX));
+    if made >= allowed {
+        let reason = format!("this run may give {allowed} tasks away in all, and has; do the rest yourself");
+        return refuse("children_max", reason);
+    }
+    let calls: Vec<&ToolUse> = before.iter().copied().chain([tool]).collect();
+    match allowances(run, pins, &calls, time_max_ms).pop()? {
+        Ok(_) => None,
+        Err(reason) => refuse("child_budget", reason),
+    }
+}
+
+/// What each of these calls may use, in order, of what is left to the run: what it asks for, else a half of what those
+/// before it leave; or why it may have nothing. All of them and the run itself may take `time_max_ms`.
+pub(crate) fn allowances(
+    run: &RunState,
+    pins: &RunStarted,
+    calls: &[&ToolUse],
+    time_max_ms: u64,
+) -> Vec<Result<Allowance, String>> {
+    let settings = &pins.settings;
+    let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
+    let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
+    let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
+    let mut time = Rest::of(time_max_ms, worked_ms, "milliseconds");
+    let mut all = Vec::new();
+    for tool in calls {
+        let asked = tools::delegate_args(tool).ok();
+        let (wants_tokens, wants_nusd) =
+            asked.map_or((None, None), |asked| (asked.budget_tokens, asked.budget_nusd));
+        all.push(match (tokens.take(wants_tokens), cost.take(wants_nusd), time.take(None)) {
+            (Err(why), _, _) | (_, Err(why), _) | (_, _, Err(why)) => Err(why),
+            (Ok(tokens), Ok(cost_nusd), Ok(time_ms)) => Ok(Allowance { tokens, cost_nusd, time_ms }),
+        });
+    }
+    all
+}
+
+/// What is left of a budget, if there is one.
+struct Rest(Option<(u64, &'static str)>);
+
+impl Rest {
+    fn of(max: u64, spent: u64, unit: &'static str) -> Self {
+        Self((max > 0).then(|| (max.saturating_sub(spent), unit)))
+    }
+
+    fn take(&mut self, wanted: Option<u64>) -> Result<Option<u64>, String> {
+        let Some((left, unit)) = &mut self.0 else { return Ok(wanted) };
+        let gets = wanted.unwrap_or(*left / 2);
+        if gets > *left || gets == 0 {
+            let asks = wanted.map_or_else(String::new, |wanted| format!(", and it asks for {wanted}"));
+            return Err(format!("of this run's own budget {left} {unit} are left{asks}"));
+        }
+        *left -= gets;
+        Ok(Some(gets))
+    }
+}

@@ -1,0 +1,54 @@
+//! The plan that every run has (A15, A17): the reminder where none was given, and which turns
+//! count as planning.
+
+use docket_schema::{
+    content::Content,
+    run::{RunStarted, RunState, TroubleKind, plan_in},
+};
+
+use crate::engine::core::nudges;
+
+/// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
+pub(in crate::engine) fn reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
+    let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
+    (due && run.ledger.plan.is_none()).then_some(nudges::NO_PLAN)
+}
+
+/// What a model is told that ends before its plan does.
+pub(in crate::engine) const STOPPED_EARLY: &str = "You called no tool, which ends the task; but your plan has steps that are not \
+                                        ticked. Go on with them. Or, if all is done, say so once more, with the plan ticked.";
+
+/// Whether the last answer ends the task although its plan has open steps. Asked once: whoever says it twice means it.
+pub(in crate::engine) fn stopped_early(run: &RunState, pins: &RunStarted) -> bool {
+    let open = pins.settings.plan_asks_max > 0 && run.ledger.has_open_steps();
+    open && run.answered_without_tools && run.idle_answers == 1 && !run.transcript.has_notes()
+}
+
+/// What a model is told that ends before it began: poor ones say what they will do, and do not do it.
+pub(in crate::engine) const NOTHING_DONE: &str = "You called no tool, which ends the task, and nothing was looked at or changed yet. \
+                                       If there is something to do, call the tool that does it. If your answer was all \
+                                       that the task asks for, give it once more.";
+
+/// What a model is told that ends although no change of its own came about.
+pub(in crate::engine) const NOTHING_CHANGED: &str = "You called no tool, which ends the task; but your change failed, and nothing in the \
+                                          repository is changed. Make it again, mended. If the task is done without it, say so once more.";
+
+/// What the last answer is asked that ends the task before anything was done, or although every change failed. Asked
+/// once, as above.
+pub(in crate::engine) fn nothing_done(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
+    let idle = run.answered_without_tools && run.idle_answers == 1 && run.overlay.is_empty();
+    if !pins.settings.heed_stops || !idle || run.transcript.has_notes() {
+        return None;
+    }
+    if run.totals.tool_calls == 0 {
+        return Some(NOTHING_DONE);
+    }
+    let failed = run.troubles.iter().any(|trouble| trouble.kind == TroubleKind::Write);
+    failed.then_some(NOTHING_CHANGED)
+}
+
+/// Whether the last answer said what it intends: a plan stood in it.
+pub(in crate::engine) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
+    let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());
+    matches!(text, Some(Content::Text(text)) if plan_in(text).is_some())
+}

@@ -1,0 +1,103 @@
+//! What a child came to, as the model reads it that gave the work away.
+
+use docket_schema::{
+    content::WorkPath,
+    ids::{RunId, TaskId},
+    run::Spent,
+    task::TaskState,
+    wire::TaskView,
+};
+
+use crate::workspace::Conflict;
+
+/// Paths that a result names.
+const PATHS_NAMED_MAX: usize = 100;
+
+/// Characters of a conflict's lines that a result shows.
+const CONFLICT_CHARS_MAX: usize = 2000;
+
+/// What a model reads of a child.
+pub(in crate::run) struct ChildReport<'a> {
+    pub(in crate::run) task: &'a TaskView,
+    pub(in crate::run) run: Option<RunId>,
+    pub(in crate::run) spent: Spent,
+    pub(in crate::run) writes: bool,
+    pub(in crate::run) words: String,
+    pub(in crate::run) changed: Vec<WorkPath>,
+    pub(in crate::run) merged: Vec<WorkPath>,
+    pub(in crate::run) conflicts: Vec<Conflict>,
+}
+
+impl<'a> ChildReport<'a> {
+    /// Of a child of which nothing is known but its task.
+    pub(in crate::run) fn new(task: &'a TaskView, writes: bool) -> Self {
+        Self {
+            task,
+            run: None,
+            spent: Spent::default(),
+            writes,
+            words: String::new(),
+            changed: Vec::new(),
+            merged: Vec::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    pub(in crate::run) fn text(&self) -> String {
+        let TaskView { task, .. } = self.task;
+        let id: TaskId = task.id;
+        let mut out = match self.run {
+            Some(run) => format!("The child task {id} (its run {run}) is {}.", task.state),
+            None => format!("The child task {id} is {}; it never ran.", task.state),
+        };
+        if let Some(message) = &task.message {
+            out.push_str(&format!(" {message}"));
+        }
+        if let Some(why) = &task.unverified {
+            out.push_str(&format!(" Its result is unverified: {why}."));
+        }
+        if !self.words.trim().is_empty() {
+            out.push_str(&format!("\n\nIt says:\n{}\n", self.words.trim()));
+        }
+        out.push_str(&self.changes());
+        for conflict in &self.conflicts {
+            out.push_str(&format!("\nConflict in {}: {}.", conflict.path, conflict.why));
+            if let Some(lines) = &conflict.lines {
+                let shown: String = lines.chars().take(CONFLICT_CHARS_MAX).collect();
+                out.push_str(&format!("\n{shown}"));
+            }
+        }
+        if let (false, Some(run)) = (self.conflicts.is_empty(), self.run) {
+            out.push_str(&format!(
+                "\nThese files are as you left them; the child's versions stay in its run {run}. Settle them by hand."
+            ));
+        }
+        out.push_str(&format!("\n\nIt used {} tokens.", self.spent.tokens));
+        out
+    }
+
+    fn changes(&self) -> String {
+        if self.changed.is_empty() {
+            return "\nIt changed no files.".to_owned();
+        }
+        let named = |paths: &[WorkPath]| {
+            let mut text: Vec<String> = paths.iter().take(PATHS_NAMED_MAX).map(ToString::to_string).collect();
+            if paths.len() > PATHS_NAMED_MAX {
+                text.push(format!("and {} more", paths.len() - PATHS_NAMED_MAX));
+            }
+            text.join(", ")
+        };
+        let changed = named(&self.changed);
+        if !self.writes {
+            return format!("\nIt changed {changed}; that is dropped, for its changes were not asked for.");
+        }
+        if self.task.task.state != TaskState::Completed {
+            return format!("\nIt changed {changed}; that is not taken over, for it did not end well.");
+        }
+        match (self.merged.is_empty(), self.conflicts.is_empty()) {
+            (false, _) => format!("\nTaken over into your workspace: {}.", named(&self.merged)),
+            (true, true) => format!("\nIt changed {changed}, as you did already."),
+            (true, false) => "\nNothing of what it changed could be taken over.".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The tree from which a child starts: as a blob that its parent makes, and as the workspace of the child.
+
+use docket_schema::{
+    content::BlobRef,
+    run::{Overlay, RunState, SnapshotTaken},
+    snapshot::PathChange,
+    task::DelegatedBy,
+};
+
+use crate::run::{
+    errors::{driver_error::DriverError, start_error::StartError},
+    log::{material::Material, outgoing::snapshots},
+};
+use crate::{
+    bootstrap::Bootstrap,
+    workspace::{Blobs as _, PendingBlobs, RestoreTarget, SnapshotDelta, Workspace, restore},
+};
+
+/// Parts of a snapshot from which a child may start: they stand in one append with its `RunStarted`.
+const START_PARTS_MAX: usize = 48;
+
+/// How the run's tree differs from its base, as its child is to find it; none where it does not.
+pub(in crate::run) fn start_of(state: &RunState) -> Result<Option<Vec<u8>>, String> {
+    let changes = |overlay: &Overlay| -> Vec<PathChange> {
+        overlay.iter().map(|(path, entry)| PathChange { path: path.clone(), entry: *entry }).collect()
+    };
+    let (changes, git_changes) = (changes(&state.overlay), changes(&state.git_overlay));
+    let Some(tree) = state.tree.filter(|_| !changes.is_empty() || !git_changes.is_empty()) else {
+        return Ok(None);
+    };
+    let (left_out, blobs) = (Vec::new(), PendingBlobs::default());
+    let (parts, _) = snapshots(SnapshotDelta { changes, git_changes, tree, left_out, blobs, files_read: 0 });
+    if parts.len() > START_PARTS_MAX {
+        return Err(
+            "the workspace differs from its base in more paths than a child can start from".to_owned()
+        );
+    }
+    Ok(Some(serde_json::to_vec(&parts).expect("plain data with string keys")))
+}
+
+/// The parts of a snapshot from which a child starts.
+pub(in crate::run) async fn parts_of(
+    material: &Material,
+    start: &BlobRef,
+) -> Result<Vec<SnapshotTaken>, DriverError> {
+    let bytes = material.get(start).await?;
+    serde_json::from_slice(&bytes).map_err(DriverError::Start)
+}
+
+/// What snapshots lay over the work tree, and over `.git`.
+pub(in crate::run) fn overlays(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
+    let laid = |changes: fn(&SnapshotTaken) -> &Vec<PathChange>| {
+        parts.iter().flat_map(changes).map(|change| (change.path.clone(), change.entry)).collect()
+    };
+    (laid(|part| &part.changes), laid(|part| &part.git_changes))
+}
+
+/// Makes the workspace of a child that begins its parent's tree; answers the snapshot that says so in its log.
+pub(in crate::run) async fn started_from(
+    bootstrap: &Bootstrap,
+    workspace: &mut Workspace,
+    material: &Material,
+) -> Result<Vec<SnapshotTaken>, StartError> {
+    let Some(DelegatedBy { start: Some(start), tree, .. }) = &bootstrap.lease.delegated_by else {
+        return Ok(Vec::new());
+    };
+    let parts = parts_of(material, start).await.map_err(|error| StartError::environment(&error))?;
+    let (overlay, git_overlay) = overlays(&parts);
+    let target = RestoreTarget { overlay: &overlay, git_overlay: &git_overlay, left_out: &[], tree: *tree };
+    restore(workspace, &target, material).await.map_err(|error| StartError::environment(&error))?;
+    Ok(parts)
+}

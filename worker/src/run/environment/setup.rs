@@ -1,0 +1,172 @@
+//! Setup commands of a task: run in its workspace before the model is asked, and again where a workspace is made again.
+
+use std::time::Instant;
+
+use docket_schema::{
+    redact::Redactor,
+    run::{RunSettings, SetupFinished},
+};
+
+use super::sandbox_runner::SandboxRunner;
+use crate::run::errors::start_error::StartError;
+use crate::tools;
+
+/// Exit status of a shell that did not find a program, fixed by POSIX.
+const COMMAND_NOT_FOUND: i32 = 127;
+
+/// How long the look for a program may take, in milliseconds.
+const PROGRAM_CHECK_MS_MAX: u64 = 10_000;
+
+/// Runs setup lines, in order.
+///
+/// # Errors
+/// One failed: a run in a workspace that is not ready would only waste its turns.
+pub(in crate::run) async fn setup(
+    commands: &[String],
+    settings: &RunSettings,
+    runner: &SandboxRunner,
+    redactor: &Redactor,
+) -> Result<Vec<SetupFinished>, StartError> {
+    let mut done = Vec::new();
+    for command in commands {
+        let started = Instant::now();
+        let asked = tools::CommandSpec {
+            shell: command.clone(),
+            cwd: None,
+            timeout_ms: settings.command_timeout_ms_max,
+        };
+        let output =
+            tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
+        let mut bytes = output.stdout.joined();
+        bytes.extend_from_slice(&output.stderr.joined());
+        let printable = tools::printable(&bytes);
+        let (text, _) = tools::cut(&redactor.text(&printable), settings.output_chars_max as usize);
+        let exit = match output.ended {
+            tools::Ended::Exit(status) => Some(status),
+            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::Exceeded(_) => None,
+        };
+        match exit {
+            Some(0) => {}
+            Some(COMMAND_NOT_FOUND) if is_program_absent(command, runner).await? => {
+                return Err(StartError::CommandMissing(setup_failed(command, output.ended, &text)));
+            }
+            Some(_) | None => {
+                return Err(StartError::Environment(setup_failed(command, output.ended, &text)));
+            }
+        }
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        done.push(SetupFinished { command: command.clone(), exit, content: text.into(), duration_ms });
+    }
+    Ok(done)
+}
+
+/// Whether the program that a line begins with is absent where its commands run. The exit status alone does not say so:
+/// a script may give the same one, and a later program of the line may be misspelt.
+async fn is_program_absent(line: &str, runner: &SandboxRunner) -> Result<bool, StartError> {
+    let Some(program) = first_program(line) else { return Ok(false) };
+    // What lies in the workspace is the task's own.
+    let shell = format!(
+        "case {program} in \"$PWD\"/*) exit 0 ;; */*) [ -e {program} ] ;; *) command -v {program} >/dev/null ;; esac"
+    );
+    let asked = tools::CommandSpec { shell, cwd: None, timeout_ms: PROGRAM_CHECK_MS_MAX };
+    let output = tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
+    Ok(matches!(output.ended, tools::Ended::Exit(status) if status != 0))
+}
+
+/// The program that a shell line begins with, where it is named plainly and is not of the workspace.
+fn first_program(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    loop {
+        let end = rest.find(|c: char| c.is_whitespace() || ";&|<>".contains(c)).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        let is_plain =
+            |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/+@:-".contains(&b));
+        rest = behind.trim_start();
+        if let Some((variable, value)) = word.split_once('=') {
+            // With another `PATH`, or a value that the shell makes, what is found is the line's own affair.
+            let is_name = variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            if !is_name || variable == "PATH" || !is_plain(value) {
+                return None;
+            }
+            continue;
+        }
+        let is_outside = word.starts_with('/') || !word.contains('/');
+        let is_program = !word.is_empty() && !word.starts_with('-') && is_plain(word) && is_outside;
+        // A function that the line defines.
+        return (is_program && !rest.starts_with('(')).then_some(word);
+    }
+}
+
+fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
+    let how = match ended {
+        tools::Ended::Exit(status) => format!("with exit status {status}"),
+        tools::Ended::Signal(signal) => format!("by signal {signal}"),
+        tools::Ended::TimedOut => "for it did not end in time".to_owned(),
+        tools::Ended::Exceeded(what) => format!("for it used more {} than allowed", what.noun()),
+    };
+    match said.trim_end() {
+        "" => format!("the setup command `{command}` failed {how} and printed nothing"),
+        said => format!("the setup command `{command}` failed {how}: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docket_sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner};
+
+    #[test]
+    fn first_program_is_a_plain_word_outside_of_the_workspace() {
+        for (line, program) in [
+            ("cargo fetch --locked", Some("cargo")),
+            ("  npm ci && npm run build", Some("npm")),
+            ("make;true", Some("make")),
+            ("CI=1 NODE_ENV=test yarn install", Some("yarn")),
+            ("/opt/bin/prepare x", Some("/opt/bin/prepare")),
+            ("PATH=/nowhere cargo fetch", None),
+            ("X=$(id) cargo", None),
+            ("./prepare.sh", None),
+            ("tools/prepare", None),
+            ("$TOOL x", None),
+            ("'a b' c", None),
+            ("f() { return 127; }; f", None),
+            ("f () { return 127; }; f", None),
+            ("(exit 127)", None),
+            ("", None),
+            ("A=1", None),
+        ] {
+            assert_eq!(first_program(line), program, "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_absent_program_is_the_workers_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::write(folder.join("own.sh"), "exit 127\n").unwrap();
+        if let Some((uid, gid)) = workspace_owner() {
+            std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).unwrap();
+        }
+        let config = SandboxConfig::new(BackendChoice::None, &folder);
+        let runner = SandboxRunner(Sandbox::prepare(config).await.unwrap());
+        let of_workspace = folder.join("absent").to_string_lossy().into_owned();
+        let is_of_worker = async |line: &str| {
+            let lines = [line.to_owned()];
+            let redactor = Redactor::new(Vec::<String>::new());
+            match setup(&lines, &RunSettings::default(), &runner, &redactor).await {
+                Err(StartError::CommandMissing(_)) => true,
+                Err(StartError::Environment(said)) => {
+                    assert!(said.contains("exit status 127"), "{said}");
+                    false
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        };
+        for line in ["no-such-program-here --x", "/no/such/folder/prepare", "CI=1 no-such-program-here"] {
+            assert!(is_of_worker(line).await, "{line}");
+        }
+        for line in ["exit 127", "sh own.sh", "true && no-such-program-here", "./absent.sh", &of_workspace] {
+            assert!(!is_of_worker(line).await, "{line}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A model's answer as the event that records it: without the worker's secrets, in parts that an event can hold, and without
+//! calls that are not to be run.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, Content},
+    message::{Part, StopReason, Usage},
+    redact::Redactor,
+    run::{ModelAnswered, RunState, is_cut},
+};
+
+use crate::run::{
+    log::{material::Material, outgoing::Outgoing},
+    tool_calls::malformed::{CUT, TOO_LARGE},
+};
+use crate::{
+    engine::{ANSWER_INLINE_BYTES_MAX, ModelCall},
+    model::ModelAnswer,
+    tools,
+};
+
+/// Arguments of all calls of an answer, in bytes of JSON: they stand in its event, and an append that
+/// is too large would throw the answer away, to be paid for again.
+const ARGS_BYTES_MAX: usize = 128 * 1024;
+
+/// The event of an answer to a request of so many bytes.
+pub(in crate::run) fn answered(
+    call: &ModelCall,
+    answer: ModelAnswer,
+    request_bytes: u64,
+    state: &RunState,
+    redactor: &Redactor,
+    material: &Material,
+) -> Outgoing {
+    let pins = &state.pins;
+    let mut out = Outgoing::default();
+    let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
+    let prices = prices.unwrap_or_default();
+    let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
+    let stop = match answer.stop_reason.clone() {
+        StopReason::Other(said) => StopReason::Other(redactor.values(&said).into_owned()),
+        known => known,
+    };
+    let silent = answer.usage.asked_tokens() == 0 && answer.usage.output_tokens == 0;
+    let usage = match silent {
+        true => Usage::estimated(request_bytes, answer.bytes()),
+        false => answer.usage,
+    };
+    let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
+    let mut parts = struck(answer.into_parts(call.turn), redactor);
+    if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
+        withhold_calls(&mut parts);
+    }
+    if is_cut(&stop) {
+        tell_cut(&mut parts, call.output_tokens_max);
+    }
+    if several {
+        parts.iter_mut().for_each(|part| sign(part, call));
+    }
+    let mut room = ARGS_BYTES_MAX;
+    let parts = parts.into_iter().map(|part| fitted(named(part), &mut room));
+    let parts = parts.map(|part| placed(part, &mut out, material)).collect();
+    let event = ModelAnswered {
+        call: call.call.clone(),
+        parts,
+        stop,
+        usage,
+        cost_nusd: prices.cost_nusd(usage),
+        first_byte_ms,
+        total_ms,
+    };
+    out.push(call.turn, event);
+    out
+}
+
+/// An answer without the worker's keys and configured values, which a server may echo. All that follows from it,
+/// its calls and the next request included, follows from what is struck here.
+fn struck(parts: Vec<Part>, redactor: &Redactor) -> Vec<Part> {
+    let text = |text: &mut String| {
+        if let Cow::Owned(without) = redactor.values(text) {
+            *text = without;
+        }
+    };
+    let one = |mut part: Part| {
+        match &mut part {
+            Part::Text { text: Content::Text(said) } => text(said),
+            Part::Text { text: Content::B64(_) | Content::Blob(_) } | Part::ToolResult { .. } => {}
+            Part::Thinking { data, .. } => {
+                let sealed = is_sealed(data);
+                // What is signed cannot be changed and still be taken back: it goes.
+                if redactor.values_of(data) && sealed {
+                    return None;
+                }
+            }
+            Part::ToolUse(tool) => {
+                text(&mut tool.name);
+                redactor.values_of(&mut tool.args);
+                tool.malformed.iter_mut().for_each(text);
+            }
+        }
+        Some(part)
+    };
+    parts.into_iter().filter_map(one).collect()
+}
+
+/// Whether reasoning bears a signature, or is a cipher.
+fn is_sealed(data: &serde_json::Value) -> bool {
+    ["signature", "data", "encrypted_content"].iter().any(|field| !data[*field].is_null())
+}
+
+/// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
+fn sign(part: &mut Part, call: &ModelCall) {
+    if let Part::Thinking { provider, .. } = part
+        && *provider == call.model.provider
+    {
+        *provider = call.model.to_string();
+    }
+}
+
+/// Who refuses wants nothing done: calls that came before the refusal are told in words and not carried out.
+fn withhold_calls(parts: &mut Vec<Part>) {
+    let mut names = Vec::new();
+    parts.retain(|part| match part {
+        Part::ToolUse(tool) => {
+            names.push(format!("`{}`", tool.name.chars().take(64).collect::<String>()));
+            false
+        }
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => true,
+    });
+    if names.is_empty() {
+        return;
+    }
+    let told = format!("(The refusal came with calls that were not carried out: {}.)", names.join(", "));
+    let said = parts.iter_mut().rev().find_map(|part| match part {
+        Part::Text { text: Content::Text(text) } => Some(text),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    });
+    match said {
+        Some(text) => text.push_str(&format!("\n\n{told}")),
+        None => parts.push(Part::Text { text: told.into() }),
+    }
+}
+
+/// A call that the output limit cut is not run, whatever its half comes to: the model is told.
+fn tell_cut(parts: &mut [Part], tokens_max: u32) {
+    let Some(Part::ToolUse(tool)) = parts.last_mut() else { return };
+    let begin = match (&tool.malformed, tool.args.as_object()) {
+        (Some(text), _) => text.chars().take(200).collect(),
+        // Nothing of its arguments had come yet.
+        (None, Some(args)) if args.is_empty() => String::new(),
+        (None, _) => return,
+    };
+    let why = format!(
+        "{CUT} {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
+    );
+    (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
+}
+
+/// A call bears its tool's own name, in the log and in what the model reads of itself.
+fn named(mut part: Part) -> Part {
+    if let Part::ToolUse(tool) = &mut part {
+        let meant = tools::meant_name(&tool.name);
+        if meant != tool.name {
+            tool.name = meant.to_owned();
+        }
+    }
+    part
+}
+
+/// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
+fn fitted(part: Part, room: &mut usize) -> Part {
+    let Part::ToolUse(mut tool) = part else { return part };
+    let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));
+    let bytes = json.len() + said;
+    match room.checked_sub(bytes) {
+        Some(left) => *room = left,
+        None => {
+            let begin: String = tool.malformed.as_ref().unwrap_or(&json).chars().take(200).collect();
+            let why = format!("{bytes} {TOO_LARGE}; do it in smaller parts: {begin}");
+            (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
+        }
+    }
+    Part::ToolUse(tool)
+}
+
+/// Long text of an answer goes out of line.
+fn placed(part: Part, out: &mut Outgoing, material: &Material) -> Part {
+    match part {
+        Part::Text { text: Content::Text(text) } if text.len() > ANSWER_INLINE_BYTES_MAX => {
+            let blob = BlobRef::of(text.as_bytes());
+            material.keep(blob, Bytes::from(text.clone()));
+            out.blob(blob, text.into_bytes());
+            Part::Text { text: Content::Blob(blob) }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        ids::Turn,
+        message::{CallId, ToolUse},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_the_limit_cut_is_told_and_not_run() {
+        let call = |args: serde_json::Value, malformed: Option<&str>| {
+            let malformed = malformed.map(str::to_owned);
+            Part::ToolUse(ToolUse {
+                call: CallId::tool(Turn(1), 0),
+                name: "create_file".to_owned(),
+                args,
+                malformed,
+            })
+        };
+        let whole = call(serde_json::json!({ "path": "a" }), None);
+        for (last, told) in [
+            (call(serde_json::Value::Null, Some("{\"path\": \"a")), true),
+            (call(serde_json::json!({}), None), true),
+            (whole.clone(), false),
+            (Part::Text { text: "and".into() }, false),
+        ] {
+            let mut parts = vec![whole.clone(), last.clone()];
+            tell_cut(&mut parts, 8192);
+            assert_eq!(parts[0], whole);
+            match &parts[1] {
+                Part::ToolUse(tool) if told => {
+                    let words = tool.malformed.as_deref().unwrap_or_default();
+                    assert!(words.contains("8192 tokens") && words.contains("smaller parts"), "{words}");
+                }
+                other => assert!(!told && *other == last, "{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_server_echoes_of_the_workers_keys_is_struck_out_of_every_part() {
+        use serde_json::json;
+        let redactor = Redactor::new(["sk-of-this-worker".to_owned()]);
+        let thinking = |data| Part::Thinking { provider: "anthropic".to_owned(), data };
+        let call = |name: &str, args, malformed: Option<&str>| {
+            let malformed = malformed.map(str::to_owned);
+            let call = CallId::tool(Turn(1), 0);
+            Part::ToolUse(ToolUse { call, name: name.to_owned(), args, malformed })
+        };
+        let said = |key: &str| {
+            vec![
+                Part::Text { text: format!("It is {key}.").into() },
+                thinking(json!({ "thinking": format!("{key}!") })),
+                call(key, json!({ "a": { key: [key] } }), None),
+                call("x", json!(null), Some(&format!("{{ {key}"))),
+            ]
+        };
+        let sealed = |key: &str| thinking(json!({ "thinking": key, "signature": "s" }));
+        let mut parts = said("sk-of-this-worker");
+        parts.extend([sealed("sk-of-this-worker"), sealed("other")]);
+        let mut expected = said("[REDACTED: configured value]");
+        expected.push(sealed("other"));
+        assert_eq!(struck(parts, &redactor), expected);
+        // And the shape of a secret stays: calls are carried out as asked.
+        let shape = vec![Part::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
+        assert_eq!(struck(shape.clone(), &redactor), shape);
+    }
+
+    #[test]
+    fn calls_of_a_refusal_are_told_and_not_run() {
+        let call = Part::ToolUse(ToolUse {
+            call: CallId::tool(Turn(1), 0),
+            name: "run_command".to_owned(),
+            args: serde_json::json!({}),
+            malformed: None,
+        });
+        let told = "(The refusal came with calls that were not carried out: `run_command`.)";
+        for (mut parts, then) in [
+            (vec![call.clone()], told.to_owned()),
+            (vec![Part::Text { text: "No.".into() }, call], format!("No.\n\n{told}")),
+            (vec![Part::Text { text: "No.".into() }], "No.".to_owned()),
+        ] {
+            withhold_calls(&mut parts);
+            assert_eq!(parts, [Part::Text { text: then.into() }]);
+        }
+    }
+
+    #[test]
+    fn arguments_that_no_event_can_hold_come_back_to_the_model() {
+        let call = |nth, bytes: usize| {
+            let args = serde_json::json!({ "path": "a", "content": "x".repeat(bytes) });
+            let call = CallId::tool(Turn(1), nth);
+            Part::ToolUse(ToolUse { call, name: "create_file".to_owned(), args, malformed: None })
+        };
+        let mut room = ARGS_BYTES_MAX;
+        let parts = [call(0, 1000), call(1, 300_000), call(2, 100_000), call(3, 100_000)];
+        let parts: Vec<Part> = parts.into_iter().map(|part| fitted(part, &mut room)).collect();
+        assert!(serde_json::to_vec(&parts).unwrap().len() < docket_schema::event::PAYLOAD_BYTES_MAX);
+        let told = parts.iter().map(|part| match part {
+            Part::ToolUse(tool) => tool.malformed.as_deref().is_some_and(|why| why.contains("smaller parts")),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => false,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [false, true, false, true]);
+    }
+}

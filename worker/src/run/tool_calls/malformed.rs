@@ -1,0 +1,43 @@
+//! Calls whose arguments are no JSON object, or were not taken: they are not run, and the model is told why.
+
+/// What is said of a call whose arguments were no object, or were not taken ([`crate::run::model_calls::model_answer`]).
+pub(in crate::run) fn not_run(tool: &str, text: &str) -> String {
+    if text.starts_with(CUT) || text.contains(TOO_LARGE) {
+        return format!("The call of {tool} was not run: {text}");
+    }
+    let why = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => "they are JSON, and no object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let shown: String = text.chars().take(400).collect();
+    format!(
+        "The arguments of {tool} are not a JSON object ({why}). They were: {shown}\nCall it again with one JSON object."
+    )
+}
+
+/// How what is said begins of a call that an answer's limit cut, and what of one that is too large holds.
+pub(in crate::run) const CUT: &str = "cut at the limit of";
+pub(in crate::run) const TOO_LARGE: &str = "bytes, more than a call may have";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_arguments_is_told() {
+        for (text, words) in [
+            ("{\"a\": 1,}", "trailing comma at line 1 column 9"),
+            ("{'a': 1}", "key must be a string"),
+            ("[1]", "they are JSON, and no object"),
+            ("{\"a\": \"x\ny\"}", "control character"),
+        ] {
+            let told = not_run("edit_file", text);
+            assert!(told.contains(words) && told.contains(text), "{told}");
+        }
+        let told = not_run(
+            "create_file",
+            "cut at the limit of 8192 tokens for one answer; do it in smaller parts: {",
+        );
+        assert!(told.starts_with("The call of create_file was not run: cut at the limit"), "{told}");
+    }
+}
