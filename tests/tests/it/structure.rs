@@ -8,57 +8,42 @@ use docket_tests::structure;
 use crate::tidy::root;
 
 /// Lines of the product that are neither empty nor a comment. To reach: 108,000.
-const PRODUCT_CODE_MAX: usize = 125_300;
+const PRODUCT_CODE_MAX: usize = 121_700;
 /// Lines of test code for a hundred of the product. To reach: 80.
-const TEST_PERCENT_MIN: usize = 67;
+const TEST_PERCENT_MIN: usize = 74;
 /// Files of the product in one folder, without those of folders in it.
 const FOLDER_FILES_MAX: usize = 15;
 /// Folders with more files, and how many they may have. To reach: none over 20.
 const CROWDED: &[(&str, usize)] = &[
-    ("coordinator/cli/src", 98),
-    ("coordinator/cli/src/step", 20),
-    ("coordinator/src/decide", 28),
-    ("coordinator/src/http", 52),
-    ("coordinator/src/store", 37),
-    ("schema/src/run", 24),
-    ("schema/src/wire", 25),
-    ("worker/edit/src", 29),
-    // With `git_shape`, which was in `worker/src`.
+    ("coordinator/cli/src/commands/runs", 16),
+    ("coordinator/cli/src/commands/tasks", 16),
+    ("coordinator/cli/src/tui/step", 19),
+    ("coordinator/src/http", 51),
     ("worker/sandbox/src", 19),
-    ("worker/src/client", 19),
-    ("worker/src/driver", 33),
-    ("worker/src/engine", 24),
     ("worker/src/model", 18),
-    ("worker/src/tools", 46),
-    ("worker/src/workspace", 31),
 ];
 /// Lines of a function's body.
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer.
 const LONG_FUNCTIONS: &[&str] = &[
-    "coordinator/cli/src/events.rs: of_run",
-    "coordinator/cli/src/events.rs: of_system",
-    "coordinator/cli/src/export.rs: run",
-    "coordinator/cli/src/export/atif.rs: take",
-    "coordinator/cli/src/follow.rs: shown",
-    "coordinator/cli/src/import/tasks.rs: run",
-    "coordinator/cli/src/step/detail.rs: take",
-    "coordinator/src/server.rs: start",
+    "coordinator/cli/src/commands/runs/export.rs: run",
+    "coordinator/cli/src/commands/runs/import/tasks.rs: run",
+    "coordinator/cli/src/output/events.rs: of_system",
+    "coordinator/src/store/plan/lease.rs: plan_lease",
     "schema/src/system/notifications.rs: apply",
     "schema/src/system/schedules.rs: apply",
     "schema/src/task/record.rs: apply",
-    "worker/src/driver/act.rs: ask",
     "worker/src/model/client.rs: read_stream",
     "worker/src/supervisor/dispatch.rs: work",
 ];
-/// Circles of imports across folders, with the number of their entries. To reach: none.
-const FOLDER_CIRCLES: &[usize] = &[83, 33, 9, 5, 4, 3, 2];
-/// Circles of imports of more than seven files, with the number of their files. To reach: none.
-const FILE_CIRCLES: &[usize] = &[167, 60, 50, 43, 27, 26, 25, 20, 18, 10, 9, 8];
+/// Circles of imports across folders, with the number of their entries: there is none.
+const FOLDER_CIRCLES: &[usize] = &[];
+/// Circles of imports of more than seven files: there is none.
+const FILE_CIRCLES: &[usize] = &[];
 /// Files of a circle that is not in the list.
 const CIRCLE_FILES_MAX: usize = 7;
-/// Matches that name every run event. To reach: 5.
-const EXHAUSTIVE_MATCHES_MAX: usize = 14;
+/// Matches that name every run event.
+const EXHAUSTIVE_MATCHES_MAX: usize = 5;
 
 #[test]
 fn the_product_does_not_grow_and_its_tests_do() {

@@ -118,7 +118,7 @@ fn sql_stands_in_the_store_only() {
 /// A number with two purposes is a deadlock that PostgreSQL does not detect.
 #[test]
 fn advisory_locks_are_named_in_their_table_alone() {
-    const TABLE: &str = "coordinator/src/store/postgres/advisory_locks.rs";
+    const TABLE: &str = "coordinator/src/store/db/advisory_locks.rs";
     let plain = |text: &str| text.replace('_', "");
     let table = fs::read_to_string(root().join(TABLE)).expect("the table of advisory locks");
     let table = shipped(vec![(TABLE.to_owned(), table)]).remove(0).1;

@@ -15,11 +15,9 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::RESULT_CHARS_MAX;
+use crate::connect::access::{Access, Need, token_given};
 use crate::{
-    connect::{
-        access::{Access, Need, token_given},
-        resolve,
-    },
+    connect::resolve,
     context::Context,
     output::{
         display,
