@@ -92,7 +92,7 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
         None => Err(absent(&name).field("path")),
     };
     api.tokens.fold.catch_up(&*api.store).await?;
-    if api.tokens.fold.with(&may)? {
+    if api.tokens.fold.with(may)? {
         audit::record(&api, &call, AdminAct::RevokeToken { name: name.clone() }).await?;
         let revoked = || SystemEvent::from(TokenRevoked { name: name.clone(), by: call.caller.name() });
         let decide = |tokens: &Tokens| may(tokens).map(|may| may.then(revoked));
