@@ -116,6 +116,10 @@ impl SqliteReaders {
     }
 
     fn with_connection<T>(&self, read: impl FnOnce(&Connection) -> T) -> rusqlite::Result<T> {
+        if self.queries.is_closed() {
+            let misuse = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISUSE);
+            return Err(rusqlite::Error::SqliteFailure(misuse, Some("the store is closed".to_owned())));
+        }
         let idle = self.idle().pop();
         let conn = match idle {
             Some(conn) => conn,
