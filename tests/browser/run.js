@@ -1,9 +1,9 @@
-// Drives the dashboard of a running coordinator in a headless Chromium, case by case, and says what each came to.
+// Tests the dashboard of a running coordinator in headless Chromium and reports the outcome of each case.
 //
-// Told by one line of JSON on standard input: `{ url, tokens: { admin, read, submit }, tasks, only, chromium }`. With
-// DOCKET_SCREENSHOTS, pictures go into that folder. With DOCKET_UI_ASSETS, the files of that folder take the place of
-// those in the binary, so that they can be tried without a build. With DOCKET_UI_SLOW=N, pages run N times slower. Exit
-// code 3 = no browser is here.
+// Input is one line of JSON on standard input: `{ url, tokens: { admin, read, submit }, tasks, only, chromium }`.
+// DOCKET_SCREENSHOTS names a folder for screenshots. DOCKET_UI_ASSETS names a folder whose files replace those built
+// into the binary, for trying changes without a build. DOCKET_UI_SLOW=N slows pages down by a factor of N. Exit code 3
+// means that no browser is available.
 
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -26,14 +26,14 @@ const stage = JSON.parse(text);
 
 const executablePath = [stage.chromium, ...CHROMIUM].find((path) => path && existsSync(path));
 if (!executablePath) {
-  console.error("there is no chromium here");
+  console.error("Chromium is not installed");
   process.exit(3);
 }
 
 const { Stage } = await import("./stage.js");
 const browser = await playwright.chromium.launch({
   executablePath,
-  // As root Chromium has no sandbox of its own; it visits this one coordinator on loopback.
+  // Chromium cannot use its sandbox as root; it only visits this coordinator on loopback.
   args: [...(process.getuid() === 0 ? ["--no-sandbox"] : []), "--disable-dev-shm-usage", "--force-color-profile=srgb"],
 });
 
@@ -45,7 +45,7 @@ for (const name of ["signin", "overview", "backlog", "metrics", "run", "pages", 
   for (const [title, run] of Object.entries(module.cases)) cases.push([`${name}: ${title}`, run]);
 }
 
-/** What went wrong and where in the cases; without the browser's own list of each thing that it tried. */
+/** The error message and the lines of the cases it came from, without Playwright's call log. */
 function short(error) {
   const lines = (error.stack ?? String(error)).split("\n");
   const told = lines.findIndex((line) => /^\s+at |^Call log:/.test(line));

@@ -1,4 +1,4 @@
-// What a case has in hand: pages that are watched for errors, the API as an administrator calls it, and checks.
+// Test fixture: browser pages monitored for errors, an API client with the administrator role, and checks.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -6,7 +6,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-/** How long a page may take to show something, on a busy machine. */
+/** Time limit for a page to show something, even on a busy machine. */
 export const WAIT_MS = 60_000;
 
 const TYPES = { css: "text/css", html: "text/html", js: "text/javascript", svg: "image/svg+xml" };
@@ -16,11 +16,11 @@ export class Stage {
     Object.assign(this, { browser, url, tokens, tasks, axe });
     this.said = [];
     this.contexts = [];
-    /** Texts of the console that a case expects, as a part of them. */
+    /** Substrings of console messages that a case expects. */
     this.expected = [];
   }
 
-  /** A page of a browser of its own. */
+  /** Opens a page in a new browser context. */
   async page({ token = null, width = 1280, height = 900, theme = "light" } = {}) {
     const context = await this.browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
     this.contexts.push(context);
@@ -40,7 +40,7 @@ export class Stage {
     return page;
   }
 
-  /** As on a machine that has much else to do. */
+  /** Throttles the CPU to simulate a busy machine. */
   async slowed(context, page) {
     const rate = Number(process.env.DOCKET_UI_SLOW ?? 1);
     if (rate === 1) return;
@@ -69,7 +69,7 @@ export class Stage {
     await page.locator("#top").waitFor({ state: "visible" });
   }
 
-  /** The API, as an administrator. */
+  /** Calls the API as an administrator. */
   async api(method, path, body) {
     const response = await fetch(`${this.url}${path}`, {
       method,
@@ -81,7 +81,7 @@ export class Stage {
     return answer;
   }
 
-  /** Tasks like the one that is named, with other titles. */
+  /** Submits copies of a task with changes to its spec. */
   async submitLike(id, specs) {
     const { task } = await this.api("GET", `/v1/tasks/${id}`);
     const tasks = specs.map((spec) => ({ ...task.spec, ...spec }));
@@ -93,7 +93,7 @@ export class Stage {
     return ids;
   }
 
-  /** Fails where the page in hand breaks a rule of WCAG 2.2 A or AA that a program can see. */
+  /** Fails if axe finds a violation of WCAG 2.2 A or AA. */
   async accessible(page, name) {
     await page.evaluate(this.axe);
     const result = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
@@ -102,7 +102,7 @@ export class Stage {
     assert.ok(result.passes.length > 10, `${name}: axe looked at ${result.passes.length} rules`);
   }
 
-  /** Fails where the page is wider than the window. */
+  /** Fails if the page is wider than the window. */
   async fits(page, name) {
     const wide = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
     assert.ok(wide[0] <= wide[1], `${name}: ${wide[0]} px in ${wide[1]}`);
@@ -115,12 +115,12 @@ export class Stage {
     await page.screenshot({ path: join(folder, `${name}.png`) });
   }
 
-  /** Says that the console may tell this. */
+  /** Allows console messages that contain this text. */
   expect(text) {
     this.expected.push(text);
   }
 
-  /** Fails where a console said something that nobody expected. */
+  /** Fails on unexpected console messages. */
   clean() {
     const others = this.said.filter((text) => !this.expected.some((known) => text.includes(known)));
     assert.deepEqual(others, []);
@@ -134,17 +134,17 @@ export class Stage {
   }
 }
 
-/** A UUID of version 7. */
+/** A UUIDv7. */
 export function id() {
   const time = Date.now().toString(16).padStart(12, "0");
   const rest = randomUUID();
   return `${time.slice(0, 8)}-${time.slice(8)}-7${rest.slice(15)}`;
 }
 
-/** The last eight digits of an id, as pages tell it. */
+/** The last eight digits of an id, as pages show it. */
 export const short = (whole) => whole.replaceAll("-", "").slice(-8);
 
-/** Waits until `look()` answers something true. */
+/** Waits until `look()` returns a truthy value. */
 export async function until(what, look) {
   const end = Date.now() + WAIT_MS;
   for (;;) {
@@ -155,8 +155,8 @@ export async function until(what, look) {
   }
 }
 
-/** Waits until a page shows what it has. */
+/** Waits until a page has loaded its data. */
 export async function settled(page) {
   await page.getByRole("heading", { level: 1 }).waitFor();
-  await page.waitForFunction(() => !document.querySelector("[aria-busy]") && !/Adding up|Asking…/.test(document.body.innerText));
+  await page.waitForFunction(() => !document.querySelector("[aria-busy]") && !/Loading…/.test(document.body.innerText));
 }

@@ -1,15 +1,15 @@
-// Finding tasks among thousands, and doing things to many.
+// Backlog: finding tasks among thousands, and bulk actions.
 
 import assert from "node:assert/strict";
 import { id, until } from "../stage.js";
 
 const MANY = 3000;
-/** Steps in which they are scrolled through. */
+/** Steps of the scroll through all rows. */
 const STEPS = 60;
-/** Tasks of more than two pages. */
+/** More tasks than two pages hold. */
 const DEEP = 260;
 
-/** A queue of this one visit, so that a house may be visited again. */
+/** A queue name unique to this process, so that cases can run again on the same coordinator. */
 const of = (name) => `${name}-${process.pid}`;
 
 async function backlog(stage, query = "", options = {}) {
@@ -23,7 +23,7 @@ const rows = (page) => page.getByRole("grid").getByRole("row").filter({ has: pag
 const titles = (page) => page.locator(".grid-body [data-part=title]").allTextContents();
 
 export const cases = {
-  async "filters, search and sort, kept in the address"(stage) {
+  async "filters, search and sort are kept in the URL"(stage) {
     await stage.submitLike(stage.tasks.waits, [
       { title: "Zebra of the sort", queue: of("sorted"), priority: 5 },
       { title: "Apple of the sort", queue: of("sorted"), priority: -5 },
@@ -39,19 +39,19 @@ export const cases = {
     assert.deepEqual((await titles(page)).map((title) => title[0]), ["Z", "M", "A"]);
     await page.getByLabel("Sort by").selectOption("priority");
     assert.deepEqual((await titles(page)).map((title) => title[0]), ["Z", "M", "A"]);
-    await page.getByLabel("Title holds").fill("mango");
+    await page.getByLabel("Title contains").fill("mango");
     await until("one row", async () => (await rows(page).count()) === 1);
     await page.reload();
     await until("one row after a reload", async () => (await rows(page).count()) === 1);
-    await page.getByLabel("Title holds").fill("no such thing anywhere");
-    await page.getByText("No task is like that.").waitFor();
+    await page.getByLabel("Title contains").fill("no such thing anywhere");
+    await page.getByText("No matching tasks.").waitFor();
     await page.goto(`${stage.url}/ui/backlog?state=discarded`);
     await rows(page).first().waitFor();
     const states = await page.locator(".grid-body .state").allTextContents();
     assert.ok(states.length > 0 && states.every((state) => state === "discarded"), states.join());
   },
 
-  async "another order is one of all tasks, not of those that were loaded"(stage) {
+  async "sorting covers all tasks, not only those loaded"(stage) {
     const specs = Array.from({ length: DEEP }, (_, n) => ({ title: n === 0 ? "Oldest, and first of all" : `Younger ${n}`, queue: of("orders"), priority: n === 0 ? 900 : 0 }));
     await stage.submitLike(stage.tasks.waits, specs);
     const page = await backlog(stage, `?queue=${of("orders")}`);
@@ -61,7 +61,7 @@ export const cases = {
     await page.getByText(`${DEEP} tasks`, { exact: true }).waitFor();
   },
 
-  async "what breaks off in the middle says what was done, and nothing is asked twice"(stage) {
+  async "an interrupted bulk action reports its progress and asks only once"(stage) {
     stage.expect("503");
     const specs = Array.from({ length: 600 }, (_, n) => ({ title: `Broken ${n}`, queue: of("broken") }));
     await stage.submitLike(stage.tasks.waits, specs);
@@ -77,19 +77,19 @@ export const cases = {
     await cancel.evaluate((button) => (button.click(), button.click()));
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: "Cancel 600 tasks" }).click();
-    await page.getByRole("alert").getByText("500 of 600 tasks cancelled; then: the store is away").waitFor();
-    assert.equal(await dialog.count(), 0, "one question alone was asked");
-    // It stands until somebody has read it.
+    await page.getByRole("alert").getByText("500 of 600 tasks cancelled, then failed: the store is away").waitFor();
+    assert.equal(await dialog.count(), 0, "only one dialog opened");
+    // The alert stays until it is dismissed.
     await page.getByRole("alert").getByRole("button", { name: "Dismiss" }).click();
     await page.getByRole("alert").getByText("the store is away").waitFor({ state: "detached" });
     await until("the next question", async () => {
-      // A press while they are counted does nothing; one that waited until it may would wait behind the dialog.
+      // A click during the dry run is ignored, and waiting for the button would block behind the dialog.
       await cancel.evaluate((button) => document.querySelector("dialog[open]") ?? button.click());
       return (await dialog.getByRole("heading", { name: "Cancel 100 tasks?" }).count()) === 1;
     });
   },
 
-  async "many are cancelled together once their number is confirmed"(stage) {
+  async "selected tasks are cancelled together after confirmation"(stage) {
     const specs = Array.from({ length: 12 }, (_, n) => ({ title: `Bulk ${n}`, queue: of("bulk") }));
     const ids = await stage.submitLike(stage.tasks.waits, specs);
     const page = await backlog(stage, `?queue=${of("bulk")}`);
@@ -103,7 +103,7 @@ export const cases = {
     await dialog.getByRole("heading", { name: "Cancel 2 tasks?" }).waitFor();
     await stage.accessible(page, "bulk");
     await stage.picture("bulk");
-    await dialog.getByRole("button", { name: "Leave them" }).click();
+    await dialog.getByRole("button", { name: "Go back" }).click();
     assert.equal((await stage.api("GET", `/v1/tasks/${ids[3]}`)).task.state, "available");
     await bulk.getByRole("button", { name: "Cancel" }).click();
     await dialog.getByRole("button", { name: "Cancel 2 tasks" }).click();
@@ -111,14 +111,14 @@ export const cases = {
     for (const [n, state] of [[3, "cancelled"], [7, "cancelled"], [1, "available"]]) {
       assert.equal((await stage.api("GET", `/v1/tasks/${ids[n]}`)).task.state, state, `Bulk ${n}`);
     }
-    // And all that a filter lets through.
+    // A bulk action on everything that matches the filter.
     await page.getByRole("checkbox", { name: "available" }).check();
     await until("ten rows", async () => (await rows(page).count()) === 10);
     await bulk.getByRole("button", { name: "Priority" }).click();
-    await dialog.getByRole("heading", { name: "Another priority for 10 tasks?" }).waitFor();
+    await dialog.getByRole("heading", { name: "Change priority of 10 tasks?" }).waitFor();
     await dialog.getByLabel("Priority").fill("7");
     await dialog.getByRole("button", { name: "Set for 10 tasks" }).click();
-    await page.getByText("10 tasks given another priority").waitFor();
+    await page.getByText("10 tasks reprioritized").waitFor();
     assert.equal((await stage.api("GET", `/v1/tasks/${ids[1]}`)).task.spec.priority, 7);
     await bulk.getByRole("button", { name: "Pause", exact: true }).click();
     await dialog.getByRole("button", { name: "Pause 10 tasks" }).click();
@@ -126,7 +126,7 @@ export const cases = {
     assert.equal((await stage.api("GET", `/v1/tasks/${ids[1]}`)).task.blocked_why, "paused");
   },
 
-  async "a batch is a filter, and what was cancelled or paused goes on together"(stage) {
+  async "a batch is a filter; its tasks are retried, paused and unpaused together"(stage) {
     const batch = id();
     const of_batch = { queue: of("batches"), batch, batch_name: `Night ${process.pid}` };
     const ids = await stage.submitLike(stage.tasks.waits, [
@@ -149,7 +149,7 @@ export const cases = {
     await until("two cancelled rows", async () => (await page.locator(".grid-body .state").allTextContents()).every((state) => state === "cancelled"));
     await bulk.getByRole("button", { name: "Retry" }).click();
     await dialog.getByRole("button", { name: "Retry 2 tasks" }).click();
-    await page.getByText("2 tasks put back").waitFor();
+    await page.getByText("2 tasks retried").waitFor();
     assert.deepEqual(await states(), ["available", "available", "available"]);
     for (const [act, button, done, state] of [["Pause", "Pause 2 tasks", "2 tasks paused", "blocked"], ["Unpause", "Unpause 2 tasks", "2 tasks unpaused", "available"]]) {
       await bulk.getByRole("button", { name: act, exact: true }).click();
@@ -159,7 +159,7 @@ export const cases = {
     }
   },
 
-  async "thousands of rows scroll, and few of them are drawn"(stage) {
+  async "thousands of rows scroll while few are drawn"(stage) {
     const specs = Array.from({ length: MANY }, (_, n) => ({ title: `Row ${n}`, queue: of("many") }));
     await stage.submitLike(stage.tasks.waits, specs);
     const page = await backlog(stage, `?queue=${of("many")}`);
@@ -172,7 +172,7 @@ export const cases = {
     assert.ok((await rows(page).count()) < 60, `${await rows(page).count()} rows drawn`);
     await page.getByText("3,000 tasks").waitFor();
     await stage.picture("backlog-many");
-    // What is done while it is scrolled through: each step draws what comes into sight and a few rows beside it.
+    // Work per scroll step: only rows that become visible are drawn, plus a few around them.
     const work = await grid.evaluate(async (list, steps) => {
       const body = list.querySelector(".grid-body");
       const done = { made: 0, drawn: 0, longest: 0 };
@@ -190,12 +190,12 @@ export const cases = {
       watch.disconnect();
       return { ...done, seen: Math.ceil(list.clientHeight / body.firstElementChild.offsetHeight) };
     }, STEPS);
-    // Eight rows above what is seen, and eight below.
+    // Eight extra rows above the visible ones, and eight below.
     const most = work.seen + 2 * 8 + 2;
     assert.ok(work.drawn <= most, `${work.drawn} rows are drawn at once, of ${work.seen} that are seen`);
     assert.ok(work.made <= STEPS * most, `${work.made} rows are made in ${STEPS} steps`);
     console.log(`   ${STEPS} steps over ${MANY} rows: ${work.made} rows made, at most ${work.drawn} at once, longest step ${work.longest.toFixed(0)} ms`);
-    // Where nothing changed, a round makes no row anew: what one reads or has the focus in stays.
+    // A refresh without changes recreates no rows, so that selection and focus are kept.
     const made = await grid.evaluate(async (list) => {
       const body = list.querySelector(".grid-body");
       let rounds = 0;
@@ -209,10 +209,10 @@ export const cases = {
       asked.disconnect();
       return made;
     });
-    assert.equal(made, 0, "rows made by rounds in which nothing changed");
+    assert.equal(made, 0, "rows recreated by refreshes without changes");
   },
 
-  async "what is far down follows what happens, in any order of the rows"(stage) {
+  async "rows far down are refreshed in any sort order"(stage) {
     const specs = Array.from({ length: DEEP }, (_, n) => ({ title: `Deep ${String(n).padStart(3, "0")}`, queue: of("deep") }));
     const ids = await stage.submitLike(stage.tasks.waits, specs);
     const page = await backlog(stage, `?queue=${of("deep")}&state=available`);
@@ -222,12 +222,12 @@ export const cases = {
       await grid.evaluate((list) => (list.scrollTop = list.scrollHeight));
       return told(DEEP).isVisible();
     });
-    // In sight: the oldest. What no longer fits the filter goes.
+    // The oldest rows are visible. A task that no longer matches the filter disappears.
     await page.getByRole("link", { name: "Deep 001" }).waitFor();
     await stage.api("POST", `/v1/tasks/${ids[1]}/cancel`, {});
     await page.getByRole("link", { name: "Deep 001" }).waitFor({ state: "detached" });
     await told(DEEP - 1).waitFor();
-    // By title it stands first, and is among the last that are asked for.
+    // Sorted by title it comes first, although it is among the last to be refreshed.
     await page.getByLabel("Sort by").selectOption("title");
     await grid.evaluate((list) => (list.scrollTop = 0));
     await page.getByRole("link", { name: "Deep 000" }).waitFor();
@@ -236,11 +236,11 @@ export const cases = {
     await told(DEEP - 2).waitFor();
   },
 
-  async "what one did is not answered by what was asked before"(stage) {
+  async "a response from before an action is discarded"(stage) {
     const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Goes at once", queue: of("order") }, { title: "Stays", queue: of("order") }]);
     const page = await backlog(stage, `?queue=${of("order")}&state=available`);
     await until("two rows", async () => (await rows(page).count()) === 2);
-    // The next round's answer is from before the cancel, and comes after it.
+    // The next refresh is answered with data from before the cancel, but only after it.
     let held = null;
     let free = () => {};
     const freed = new Promise((resolve) => (free = resolve));
@@ -248,7 +248,7 @@ export const cases = {
       if (held) return route.fallback();
       held = await route.fetch();
       await freed;
-      // The page has given the question up.
+      // The page aborted this request.
       await route.fulfill({ response: held }).catch(() => {});
     });
     await until("a round under way", () => held);
@@ -256,7 +256,7 @@ export const cases = {
     await page.locator(".bulk").getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Cancel 1 task" }).click();
     await page.getByText("1 task cancelled").waitFor();
-    // While the old answer is still on its way.
+    // The outdated response is still pending.
     await until("one row", async () => (await rows(page).count()) === 1);
     const seen = page.evaluate(async () => {
       let most = 0;
@@ -273,7 +273,7 @@ export const cases = {
     assert.equal((await stage.api("GET", `/v1/tasks/${id}`)).task.state, "cancelled");
   },
 
-  async "the side is told anew while it stands there"(stage) {
+  async "the task panel refreshes while it is open"(stage) {
     const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Looked at", queue: of("side") }]);
     const page = await backlog(stage, `?queue=${of("side")}`);
     await page.getByRole("link", { name: "Looked at" }).click();
@@ -284,13 +284,13 @@ export const cases = {
     assert.equal(await side.getByRole("button", { name: "Pause", exact: true }).count(), 0);
   },
 
-  async "a task at the side: why, what it waits for, its runs, and a retry"(stage) {
+  async "the task panel shows the reason, dependencies and runs of a task"(stage) {
     const [first] = await stage.submitLike(stage.tasks.waits, [{ title: "Comes first", queue: of("deps") }]);
     await stage.submitLike(stage.tasks.waits, [{ title: "Comes after", queue: of("deps"), conditions: { after: [first] } }]);
     const page = await backlog(stage, `?queue=${of("deps")}`);
     await page.getByRole("link", { name: "Comes after" }).click();
     const side = page.getByRole("complementary");
-    await side.getByText("Comes after", { exact: true }).last().waitFor();
+    await side.getByText("Runs after", { exact: true }).waitFor();
     await side.getByRole("heading", { name: "Why" }).waitFor();
     await side.getByRole("link", { name: first.replaceAll("-", "").slice(-8) }).first().waitFor();
     assert.match(page.url(), /task=/);
@@ -303,7 +303,7 @@ export const cases = {
     await stage.picture("backlog");
   },
 
-  async "the keyboard is enough"(stage) {
+  async "everything can be reached by keyboard"(stage) {
     await stage.submitLike(stage.tasks.waits, [{ title: "Key one", queue: of("keys") }, { title: "Key two", queue: of("keys") }]);
     const page = await backlog(stage, `?queue=${of("keys")}`);
     await until("two rows", async () => (await rows(page).count()) === 2);
@@ -316,8 +316,8 @@ export const cases = {
     await page.getByText("1 selected").waitFor();
     await page.keyboard.press("k");
     await page.keyboard.press("Enter");
-    await page.getByRole("complementary").getByText("What was asked").or(page.getByRole("heading", { level: 1, name: /Key/ })).first().waitFor();
-    // Within the list the arrows go as in any grid, and Tab goes past it.
+    await page.getByRole("complementary").getByRole("heading", { name: "Prompt" }).or(page.getByRole("heading", { level: 1, name: /Key/ })).first().waitFor();
+    // Arrow keys move within the list as in any grid; the list has a single tab stop.
     await page.goto(`${stage.url}/ui/backlog?queue=${of("keys")}`);
     await until("two rows again", async () => (await rows(page).count()) === 2);
     await page.locator(".grid-body [data-part=title]").first().focus();
@@ -330,7 +330,7 @@ export const cases = {
     await page.keyboard.press("ArrowLeft");
     await page.keyboard.press("Space");
     await page.getByText("1 selected").waitFor();
-    assert.equal(await page.locator('.grid-body [tabindex="0"]').count(), 2, "one row is a stop for Tab");
+    assert.equal(await page.locator('.grid-body [tabindex="0"]').count(), 2, "one row is a tab stop");
     await page.keyboard.press("g");
     await page.keyboard.press("m");
     await page.waitForURL("**/ui/metrics");
@@ -347,7 +347,7 @@ export const cases = {
     await page.waitForURL(/backlog\?title=Key(%20|\+)one/);
     await page.goto(`${stage.url}/ui/`);
     await page.keyboard.press("Tab");
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to content");
     await page.keyboard.press("Enter");
     assert.equal(await page.evaluate(() => document.activeElement.id), "main");
   },

@@ -1,4 +1,4 @@
-// Each page in both themes, at a desk and on a phone: accessible as far as a program can see, and no wider than it is.
+// Every page in both themes, at desktop and phone width, passes axe and fits the window.
 
 import { settled } from "../stage.js";
 

@@ -1,31 +1,31 @@
-// The twelve against their targets, and engines and models compared.
+// The twelve metrics against their targets, and the comparison of engines and models.
 
 import assert from "node:assert/strict";
 
 export const cases = {
-  async "the twelve by week, and what was not measured is no zero"(stage) {
+  async "metrics by week; unmeasured values are not shown as zero"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     await page.goto(`${stage.url}/ui/metrics`);
-    await page.getByText("All tasks of these weeks follow a script").waitFor();
-    await page.getByLabel("with models that follow a script").check();
+    await page.getByText("All tasks of these weeks used scripted models").waitFor();
+    await page.getByLabel("Include scripted models").check();
     const table = page.getByRole("table", { name: "Metrics by week" });
     await table.waitFor();
     assert.equal(await table.locator("tbody tr").count(), 12);
-    const plans = table.locator("tbody tr").filter({ hasText: "Walls hit" });
+    const plans = table.locator("tbody tr").filter({ hasText: "Sandbox violations" });
     assert.doesNotMatch(await plans.innerText(), /NaN|null|undefined/);
     const cells = await table.locator("tbody td").allInnerTexts();
-    assert.ok(cells.some((text) => text.includes("not measured")), "something was not measured");
+    assert.ok(cells.some((text) => text.includes("not measured")), "some metric is not measured");
     await page.getByRole("table", { name: "Engines and models compared" }).getByText("react").first().waitFor();
-    await page.getByLabel("Metric of the chart").selectOption("time_to_complete_s");
+    await page.getByLabel("Chart metric").selectOption("time_to_complete_s");
     await page.getByRole("table", { name: "Time to completion, by week" }).waitFor({ state: "attached" });
     assert.match(page.url(), /scripted=1&metric=time_to_complete_s/);
     await stage.picture("metrics");
   },
 
-  async "a week without a task breaks the line, and engines stand beside each other"(stage) {
+  async "a week without tasks interrupts the line; engines are compared"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     const DAY_MS = 86_400_000;
-    // A week is called after its Thursday's year, and by how many Thursdays of that year were before.
+    // The year of an ISO week is that of its Thursday, and its number counts the Thursdays of that year.
     const week = (before) => {
       const now = new Date(Date.now() - before * 7 * DAY_MS);
       const thursday = Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate() - ((now.getUTCDay() + 6) % 7) + 3);
@@ -48,7 +48,7 @@ export const cases = {
       await route.fulfill({ response, json });
     });
     await page.goto(`${stage.url}/ui/metrics?scripted=1`);
-    const shown = page.getByRole("table", { name: "Tasks that succeeded, by week" });
+    const shown = page.getByRole("table", { name: "Tasks succeeded, by week" });
     await shown.waitFor({ state: "attached" });
     const rows = (await shown.locator("tbody tr").allTextContents()).map((text) => [text.slice(0, 8), text.includes("not measured")]);
     assert.deepEqual(rows, [[week(3), false], [week(2), true], [week(1), true], [week(0), false]]);

@@ -1,9 +1,9 @@
-// What holds on every page: hostile words, a theme, a lost coordinator.
+// All pages: hostile texts, themes, a lost coordinator, keyboard and focus.
 
 import assert from "node:assert/strict";
 import { settled, until } from "../stage.js";
 
-/** Of this one visit, so that a house may be visited again. */
+/** A queue name unique to this process, so that cases can run again on the same coordinator. */
 const QUEUE = `hostile-${process.pid}`;
 
 export const HOSTILE = [
@@ -19,7 +19,7 @@ export const HOSTILE = [
 ];
 
 export const cases = {
-  async "hostile words are words"(stage) {
+  async "hostile texts stay text"(stage) {
     const ids = await stage.submitLike(
       stage.tasks.waits,
       HOSTILE.map((title) => ({ title, queue: QUEUE, text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
@@ -28,11 +28,11 @@ export const cases = {
     await page.goto(`${stage.url}/ui/backlog?queue=${QUEUE}`);
     await page.getByText(HOSTILE[0]).first().waitFor();
     for (const title of HOSTILE.slice(0, 5)) assert.equal(await page.getByText(title, { exact: true }).count(), 1, title);
-    // What turns the direction of text is shown, and turns nothing.
+    // Bidirectional overrides are shown as symbols and have no effect.
     assert.ok((await page.locator(".grid-body").innerText()).includes("⟨202e⟩"));
     for (const id of ids) {
       await page.goto(`${stage.url}/ui/task/${id}`);
-      await page.getByRole("heading", { name: "What was asked" }).waitFor();
+      await page.getByRole("heading", { name: "Prompt" }).waitFor();
       await stage.fits(page, "a hostile task");
     }
     await page.goto(`${stage.url}/ui/`);
@@ -46,8 +46,8 @@ export const cases = {
     assert.equal(await page.locator("main img, main script, main iframe").count(), 0);
   },
 
-  async "no text becomes markup or code, whatever a script would do"(stage) {
-    // A browser tells of what it refuses.
+  async "Trusted Types block markup and code from text"(stage) {
+    // The browser logs each violation.
     stage.expect("TrustedHTML");
     stage.expect("TrustedScript");
     stage.expect("TrustedTypePolicy");
@@ -72,10 +72,10 @@ export const cases = {
     assert.deepEqual(refused, ["markup", "script", "policy"]);
   },
 
-  async "a dialog holds the focus and gives it back; menus and lists go by arrows"(stage) {
+  async "dialogs trap and return the focus; arrow keys move in menus and lists"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await page.goto(`${stage.url}/ui/task/${stage.tasks.slow}`);
-    await page.getByRole("button", { name: "Tell" }).click();
+    await page.getByRole("button", { name: "Send message" }).click();
     const dialog = page.getByRole("dialog");
     const within = () => page.evaluate(() => document.querySelector("dialog").contains(document.activeElement));
     const stops = await dialog.locator("button, input, textarea, select").count();
@@ -91,20 +91,20 @@ export const cases = {
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
     const focused = () => page.evaluate(() => document.activeElement.textContent);
-    // A dialog that is shut is none any more before the event by which it goes.
+    // A closed dialog loses its role before its close event restores the focus.
     const back = (to) => until(`the focus at ${to}`, async () => (await focused()) === to);
-    await back("Tell");
-    // Also where what opened it was told anew meanwhile.
+    await back("Send message");
+    // The focus also returns if the opener was redrawn in the meantime.
     await page.keyboard.press("Enter");
     await dialog.waitFor();
-    await page.evaluate(() => document.querySelector(".acts button").setAttribute("data-old", "1"));
+    await page.evaluate(() => document.querySelector(".actions button").setAttribute("data-old", "1"));
     await stage.api("POST", "/v1/tasks/bulk", { act: { reprioritize: 3 }, tasks: [stage.tasks.slow] });
     await page.locator("[data-old]").waitFor({ state: "detached" });
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
-    await back("Tell");
+    await back("Send message");
 
-    // What stands at the head of a run is told anew when its stream is lost, and when it is back.
+    // The header of a run is redrawn when its stream is lost and when it is back.
     stage.expect("net::ERR_FAILED");
     let lose;
     const lost = new Promise((resolve) => (lose = resolve));
@@ -122,18 +122,18 @@ export const cases = {
     assert.equal(await focused(), "Trajectory, ATIF");
     await menu.evaluate((shown) => shown.setAttribute("data-old", "1"));
     lose();
-    await page.getByText("not connected; tried again").waitFor();
+    await page.getByText("not connected; retrying").waitFor();
     assert.equal(await page.locator("[data-old]").count(), 0);
     assert.equal(await focused(), "Trajectory, ATIF");
     await page.unroute("**/follow?*");
-    await page.getByText("not connected; tried again").waitFor({ state: "detached" });
+    await page.getByText("not connected; retrying").waitFor({ state: "detached" });
     assert.equal(await focused(), "Trajectory, ATIF");
     await page.keyboard.press("Escape");
     assert.equal(await focused(), "Export");
     assert.equal(await page.getByRole("link", { name: "Trajectory, ATIF" }).isVisible(), false);
 
     await page.goto(`${stage.url}/ui/`);
-    const links = page.getByRole("table", { name: "Tasks that ended" }).getByRole("link");
+    const links = page.getByRole("table", { name: "Ended tasks" }).getByRole("link");
     await links.first().focus();
     const [first, second] = await links.allTextContents();
     await page.keyboard.press("ArrowDown");
@@ -142,13 +142,13 @@ export const cases = {
     assert.equal(await focused(), first);
   },
 
-  async "keys of a single sign can be turned off, and stay so"(stage) {
+  async "single-key shortcuts can be turned off permanently"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     const main = page.getByRole("main");
     await page.keyboard.press("?");
     const dialog = page.getByRole("dialog");
-    await dialog.getByLabel("Shortcuts of a single letter or sign").uncheck();
-    await stage.accessible(page, "the keyboard's help");
+    await dialog.getByLabel("Single-key shortcuts").uncheck();
+    await stage.accessible(page, "keyboard help");
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
     await page.reload();
@@ -159,7 +159,7 @@ export const cases = {
     assert.equal(await page.evaluate(() => document.activeElement.id), "main");
     assert.match(page.url(), /\/ui\/$/);
     await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
-    await dialog.getByLabel("Shortcuts of a single letter or sign").check();
+    await dialog.getByLabel("Single-key shortcuts").check();
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
     await main.focus();
@@ -167,7 +167,7 @@ export const cases = {
     assert.equal(await page.evaluate(() => document.activeElement.id), "find-text");
   },
 
-  async "a task that is archived says so, and how it comes back"(stage) {
+  async "an archived task says so and how to restore it"(stage) {
     stage.expect("404");
     const queue = `archived-${process.pid}`;
     const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Put away", queue }]);
@@ -180,7 +180,7 @@ export const cases = {
     await stage.accessible(page, "an archived task");
   },
 
-  async "a task that is archived while one looks at it says so by itself"(stage) {
+  async "a task archived while its page is open says so"(stage) {
     stage.expect("404");
     const queue = `put-away-${process.pid}`;
     const [id] = await stage.submitLike(stage.tasks.waits, [{ title: "Looked at", queue }]);
@@ -192,7 +192,7 @@ export const cases = {
     await page.getByRole("heading", { level: 1, name: /is archived/ }).waitFor();
   },
 
-  async "the theme is the system's until somebody chooses, and stays chosen"(stage) {
+  async "the theme follows the system until the user chooses one"(stage) {
     const page = await stage.page({ token: stage.tokens.read, theme: "dark" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const dark = await ground();
@@ -204,7 +204,7 @@ export const cases = {
     assert.notEqual(await ground(), dark);
   },
 
-  async "a lost coordinator is told, and the page goes on when it is back"(stage) {
+  async "a lost coordinator is shown, and the page recovers when it is back"(stage) {
     stage.expect("ERR_");
     const page = await stage.page({ token: stage.tokens.read });
     await page.getByRole("heading", { name: "Running" }).waitFor();
@@ -214,19 +214,19 @@ export const cases = {
     await page.getByText("not connected").waitFor({ state: "hidden" });
   },
 
-  async "a run is followed to its end, each event once, over a stream that is opened anew"(stage) {
+  async "a run is followed to its end, each event once, across a reconnect"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     const [id] = await stage.submitLike(stage.tasks.slow, [{ title: "Followed" }]);
     const run = await until("a run", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.run);
     await page.evaluate(async (run) => {
-      const { follow } = await import("/ui/assets/live.js");
+      const { followRun } = await import("/ui/assets/live.js");
       window.got = { seqs: [], ended: null };
-      const handlers = { event: ({ seq }) => window.got.seqs.push(seq), end: (end) => (window.got.ended = end) };
-      follow(run, handlers, new AbortController().signal);
+      const handlers = { onEvent: ({ seq }) => window.got.seqs.push(seq), onEnd: (end) => (window.got.ended = end) };
+      followRun(run, handlers, new AbortController().signal);
     }, run);
     const got = () => page.evaluate(() => window.got);
     const first = await until("some events", async () => ((await got()).seqs.length > 5 ? (await got()).seqs.length : 0));
-    // As when one comes back to the page: the stream is opened behind the last event that came.
+    // As when the page becomes visible again: the stream reconnects after the last received event.
     await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
     await until("more events", async () => (await got()).seqs.length > first + 2);
     await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
@@ -235,9 +235,9 @@ export const cases = {
     assert.deepEqual(seqs, Array.from({ length: ended.seq }, (_, n) => n + 1));
   },
 
-  async "an address that means nothing says so"(stage) {
+  async "an unknown URL shows a not-found page"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     await page.goto(`${stage.url}/ui/nowhere/at/all`);
-    await page.getByRole("heading", { name: "No such page" }).waitFor();
+    await page.getByRole("heading", { name: "Page not found" }).waitFor();
   },
 };

@@ -1,4 +1,4 @@
-// A run: travel in time, what each turn did, files and differences, forks, two runs beside each other, live turns.
+// Run page: turn slider, turns, files and diffs, forks, comparison of two runs, live updates.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -18,16 +18,16 @@ const pane = (page) => page.getByRole("tabpanel");
 const tab = (page, name) => page.getByRole("tab", { name });
 
 export const cases = {
-  async "a slider goes through the turns, and each tells what was said, called and changed"(stage) {
+  async "the slider moves through turns that show messages, calls and changes"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const slider = await at(stage, page, stage.tasks.run);
     await page.getByRole("heading", { level: 1, name: "Paint the door" }).waitFor();
     assert.equal(await slider.getAttribute("max"), "3");
-    // Nobody gave the scripted model a price: what it cost is not known, which is not the same as nothing.
-    await page.getByTitle("Nothing was paid, or the model has no price").waitFor();
+    // The scripted model has no price, so its cost is unknown rather than zero.
+    await page.getByTitle("No cost recorded, or the model has no price").waitFor();
     await slider.focus();
     await page.keyboard.press("Home");
-    await pane(page).getByText("What was asked").waitFor();
+    await pane(page).getByText("Prompt", { exact: true }).waitFor();
     await page.keyboard.press("ArrowRight");
     await pane(page).getByText("I look around first.").waitFor();
     assert.match(await slider.getAttribute("aria-valuetext"), /^Turn 1 of 3/);
@@ -36,7 +36,7 @@ export const cases = {
     await call.getByText("door.txt").first().waitFor();
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
     await stage.picture("run-turn");
-    await page.getByRole("button", { name: "The next turn (→)" }).click();
+    await page.getByRole("button", { name: "Next turn (→)" }).click();
     await pane(page).getByText("cat door.txt").first().waitFor();
     await until("the turn in the address", () => new URL(page.url()).searchParams.get("turn") === "2");
     await page.reload();
@@ -45,12 +45,12 @@ export const cases = {
     await pane(page).getByText("The run succeeded").waitFor();
   },
 
-  async "an output of which the model read a part is a link away, whole"(stage) {
+  async "a truncated output links to the full output"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     await at(stage, page, await runOf(stage, stage.tasks.long), "?turn=1");
     const call = pane(page).locator("details.call").filter({ hasText: "seq 1 9000" });
     await call.locator("summary").click();
-    const link = call.getByRole("link", { name: /^The whole output, / });
+    const link = call.getByRole("link", { name: /^Full output, / });
     const told = page.context().waitForEvent("page");
     await link.click();
     const whole = await told;
@@ -59,7 +59,7 @@ export const cases = {
     for (const line of ["1", "4500", "9000"]) assert.ok(lines.includes(line), `${line} of ${lines.length} lines`);
   },
 
-  async "files are shown as they were, and what differs since another turn"(stage) {
+  async "files are shown as of a turn, with the diff since another turn"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=0&tab=files");
     await pane(page).getByRole("button", { name: "README.md" }).waitFor();
@@ -68,41 +68,41 @@ export const cases = {
     await pane(page).getByRole("button", { name: "door.txt" }).click();
     await pane(page).getByText("blue").waitFor();
     await stage.accessible(page, "a file");
-    // A browser tells of every answer that is none.
+    // The browser logs every failed request.
     stage.expect("/files?turn=0&path=door.txt");
     await page.keyboard.press("ArrowLeft");
     await pane(page).getByText("is not there after turn 0").waitFor();
     await tab(page, "Changes").click();
-    await pane(page).getByText("No file differs.").waitFor();
+    await pane(page).getByText("No differences.").waitFor();
     await page.keyboard.press("End");
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
     await pane(page).getByLabel("Since").selectOption("before");
-    await pane(page).getByText("No file differs.").waitFor();
-    // A turn to compare with that is no earlier one any more is given up.
+    await pane(page).getByText("No differences.").waitFor();
+    // The choice is reset when the chosen turn is no longer an earlier one.
     await pane(page).getByLabel("Since").selectOption("2");
     await until("the choice", async () => (await pane(page).getByLabel("Since").inputValue()) === "2");
-    await page.getByRole("button", { name: "The turn before (←)" }).click();
+    await page.getByRole("button", { name: "Previous turn (←)" }).click();
     await until("the beginning", async () => (await pane(page).getByLabel("Since").inputValue()) === "base");
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
     await tab(page, "Ledger").click();
-    await pane(page).getByRole("table", { name: "Files it changed" }).getByText("door.txt").waitFor();
+    await pane(page).getByRole("table", { name: "Changed files" }).getByText("door.txt").waitFor();
     await stage.accessible(page, "the ledger");
   },
 
-  async "a run that failed opens where it went wrong, and says why"(stage) {
+  async "a failed run opens at the failure and shows the reason"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const run = await runOf(stage, stage.tasks.fails);
     await at(stage, page, run);
     await page.locator(".banner").getByText(/turn/).first().waitFor();
     assert.ok(await page.locator(".bar-turn.failed").count(), "failed turns are marked");
     await page.keyboard.press("Home");
-    await page.getByRole("button", { name: "The next failure (n)" }).click();
+    await page.getByRole("button", { name: "Next failure (n)" }).click();
     await pane(page).getByText("exit 1").first().waitFor();
     await stage.accessible(page, "a failed run");
     await stage.picture("run-failed");
   },
 
-  async "forks from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
+  async "forks from the selected turn; forks form a tree and can be compared"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=1");
     await page.getByRole("button", { name: "Fork from here" }).click();
@@ -120,19 +120,19 @@ export const cases = {
     await tab(page, "Forks").click();
     await pane(page).locator("[aria-current=true]").getByText("this run").waitFor();
     await pane(page).getByText("forked from turn 1").first().waitFor();
-    // Below the run that it was forked from, not beside it.
+    // The fork is a child of its original, not a sibling.
     await pane(page).locator(`ul.tree > li:has(> .tree-run a[href="/ui/run/${stage.tasks.run}"]) > ul.tree > li > .tree-run [aria-current=true]`).waitFor();
     await stage.accessible(page, "forks");
-    await pane(page).getByRole("button", { name: "Beside" }).first().click();
-    await pane(page).getByText(/They (part at turn|do not differ)/).waitFor();
-    await pane(page).getByRole("region", { name: "The other" }).getByRole("link", { name: /^run / }).waitFor();
-    assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what both share is told");
-    assert.equal(await pane(page).getByRole("button", { name: /^turn 1:/ }).getAttribute("data-how"), "same", "the fork stands behind turn 1");
+    await pane(page).getByRole("button", { name: "Compare" }).first().click();
+    await pane(page).getByText(/Runs (diverge at turn|do not differ)/).waitFor();
+    await pane(page).getByRole("region", { name: "Other run" }).getByRole("link", { name: /^run / }).waitFor();
+    assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "shared turns are marked");
+    assert.equal(await pane(page).getByRole("button", { name: /^turn 1:/ }).getAttribute("data-how"), "same", "the fork starts after turn 1");
     await stage.accessible(page, "beside");
     await stage.picture("run-beside");
   },
 
-  async "a run is resumed from the turn that is shown, as a new run of the task"(stage) {
+  async "a run is resumed from the selected turn as a new run of the task"(stage) {
     const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Taken up again ${process.pid}` }]);
     await is(stage, task, "completed");
     const run = await runOf(stage, task);
@@ -151,7 +151,7 @@ export const cases = {
     await pane(page).getByText("resumed from turn 1").waitFor();
   },
 
-  async "a result is rejected with what is wrong, and the next one accepted with a comment"(stage) {
+  async "a result is rejected with feedback, and the next one accepted with a comment"(stage) {
     const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Judged ${process.pid}` }]);
     await is(stage, task, "completed");
     const run = await runOf(stage, task);
@@ -160,7 +160,7 @@ export const cases = {
     await page.getByRole("button", { name: "Reject" }).click();
     const dialog = page.getByRole("dialog");
     await stage.accessible(page, "reject");
-    await dialog.getByLabel("What is wrong").fill("The door is <i>green</i>");
+    await dialog.getByLabel("Feedback").fill("The door is <i>green</i>");
     await dialog.getByRole("button", { name: "Reject" }).click();
     const next = await until("another run", async () => {
       const found = await runOf(stage, task);
@@ -184,7 +184,7 @@ export const cases = {
     const judged = events.filter((event) => ["TaskAccepted", "TaskRejected"].includes(event.kind)).map((event) => [event.kind, event.payload.run, event.payload.comment]);
     assert.deepEqual(judged.map(([kind, of]) => [kind, of]), [["TaskRejected", run], ["TaskAccepted", next]]);
     assert.equal(judged[1][2], "Well done");
-    // Beside the older run nobody judges the newer one by mistake.
+    // The page of the older run offers no judgement of the newer one.
     await at(stage, page, run);
     await page.getByRole("link", { name: "Newest run" }).waitFor();
     for (const name of ["Accept", "Reject"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name);
@@ -192,19 +192,19 @@ export const cases = {
     await page.getByRole("button", { name: "Accept", exact: true }).waitFor();
   },
 
-  async "a run that goes on is followed where it stands beside another as well"(stage) {
+  async "an active run is also followed in a comparison"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const slow = await runOf(stage, stage.tasks.slow);
     await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
-    const other = pane(page).getByRole("region", { name: "The other" });
-    const turns = async () => Number((await other.innerText()).match(/(\d+) turns/)[1]);
+    const other = pane(page).getByRole("region", { name: "Other run" });
+    const turns = async () => Number((await other.innerText()).match(/(\d+) turns?/)[1]);
     const before = await turns();
     await until("a turn more", async () => (await turns()) > before);
   },
 
-  async "what it cost up to a turn, and in all, in its head and beside another"(stage) {
+  async "cost up to a turn and in total, in the header and in a comparison"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
-    // The scripted model of this house has no price.
+    // The scripted model has no price.
     await page.route("**/timeline*", async (route) => {
       const response = await route.fetch();
       const json = await response.json();
@@ -212,21 +212,21 @@ export const cases = {
       await route.fulfill({ response, json });
     });
     await at(stage, page, stage.tasks.run, "?turn=1");
-    await page.locator(".run-facts").getByText("$1.25 up to turn 1, $3.75 in all").waitFor();
+    await page.locator(".run-facts").getByText("$1.25 up to turn 1, $3.75 in total").waitFor();
     await page.keyboard.press("End");
     await page.locator(".run-facts").getByText("$3.75", { exact: true }).waitFor();
     const slow = await runOf(stage, stage.tasks.slow);
     await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
-    await pane(page).getByRole("region", { name: "The other" }).getByText("$1.25 so far").waitFor();
+    await pane(page).getByRole("region", { name: "Other run" }).getByText("$1.25 so far").waitFor();
   },
 
-  async "a run whose worker is gone waits, and does not run"(stage) {
+  async "a run whose worker died is shown as waiting"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const slow = await runOf(stage, stage.tasks.slow);
     const standing = (place) => place.locator(".state").first().textContent();
     await at(stage, page, slow);
     await until("it runs", async () => (await standing(page.locator(".head"))).includes("running"));
-    // As the queue tells of it once its lease has ended and nobody has taken it.
+    // As the queue reports it after its lease expired and before another worker leases it.
     const waits = (run) => run.id === slow && (run.status = "waiting");
     await page.route(`**/v1/tasks/${stage.tasks.slow}`, async (route) => {
       const response = await route.fetch();
@@ -242,11 +242,11 @@ export const cases = {
     });
     await until("it waits", async () => (await standing(page.locator(".head"))).includes("waiting"));
     await at(stage, page, stage.tasks.run, `?turn=1&tab=beside&with=${slow}`);
-    const other = pane(page).getByRole("region", { name: "The other" });
+    const other = pane(page).getByRole("region", { name: "Other run" });
     await until("it waits there too", async () => (await standing(other)).includes("waiting"));
   },
 
-  async "what the coordinator did not answer is asked for again, of a run that has ended as well"(stage) {
+  async "failed requests are retried, also for ended runs"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=1");
     stage.expect("503");
@@ -258,7 +258,7 @@ export const cases = {
     await pane(page).getByText("cat door.txt").first().waitFor();
   },
 
-  async "a run that asks is answered on its own page, and goes on"(stage) {
+  async "a question is answered on the run page, and the run continues"(stage) {
     const [task] = await stage.submitLike(stage.tasks.asks, [{ title: `Asked here ${process.pid}` }]);
     await is(stage, task, "blocked");
     const page = await stage.page({ token: stage.tokens.submit });
@@ -272,21 +272,21 @@ export const cases = {
     await pane(page).getByText("Done, as you said.").waitFor();
   },
 
-  async "whoever may submit has the acts, and no contents of files"(stage) {
+  async "the submit role has actions but no file contents"(stage) {
     const page = await stage.page({ token: stage.tokens.submit });
     await at(stage, page, stage.tasks.run, "?turn=1");
     await page.getByRole("button", { name: /^Fork/ }).first().waitFor();
     await page.locator(".head").getByRole("button", { name: "Reject" }).waitFor();
     for (const name of ["Changes", "Files"]) {
       await tab(page, name).click();
-      await pane(page).getByText(/Contents of files are for administrators/).waitFor();
+      await pane(page).getByText(/File contents are visible to administrators only/).waitFor();
       await stage.accessible(page, `${name}, of a submitter`);
     }
     await page.goto(`${stage.url}/ui/backlog?queue=default`);
     await page.locator(".bulk").getByRole("button", { name: "Cancel" }).waitFor();
   },
 
-  async "a run rests, goes on and is cancelled from its page"(stage) {
+  async "a run is paused, unpaused and cancelled from its page"(stage) {
     const [task] = await stage.submitLike(stage.tasks.slow, [{ title: `Rests ${process.pid}` }]);
     await is(stage, task, "running");
     const page = await stage.page({ token: stage.tokens.admin });
@@ -297,17 +297,17 @@ export const cases = {
     await page.getByRole("button", { name: "Cancel", exact: true }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Reason").fill("Enough");
-    await dialog.getByRole("button", { name: "Keep it" }).click();
+    await dialog.getByRole("button", { name: "Keep task" }).click();
     await dialog.waitFor({ state: "detached" });
     assert.notEqual((await stage.api("GET", `/v1/tasks/${task}`)).task.state, "cancelled");
     await page.getByRole("button", { name: "Cancel", exact: true }).click();
-    await dialog.getByRole("button", { name: "Cancel the task" }).click();
+    await dialog.getByRole("button", { name: "Cancel task" }).click();
     await is(stage, task, "cancelled");
     await until("its end on the page", async () => (await page.locator(".head .state").textContent()).includes("cancelled"));
     assert.equal(await page.getByRole("button", { name: "Pause" }).count(), 0);
   },
 
-  async "turns come as they happen, without a reload"(stage) {
+  async "new turns appear without a reload"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const run = await runOf(stage, stage.tasks.slow);
     const asked = [];
@@ -324,29 +324,29 @@ export const cases = {
     await page.keyboard.press("Home");
     const then = await last();
     await until("another turn", async () => (await last()) > then);
-    assert.equal(await slider.inputValue(), "0", "who looks at an old turn is left there");
+    assert.equal(await slider.inputValue(), "0", "the selection stays at an old turn");
     assert.equal(await page.evaluate(() => window.kept), true);
-    await page.getByRole("button", { name: "Tell" }).click();
-    await page.getByRole("dialog").getByLabel("Your words").fill("Mind the gap");
-    await page.getByRole("dialog").getByRole("button", { name: "Tell" }).click();
+    await page.getByRole("button", { name: "Send message" }).click();
+    await page.getByRole("dialog").getByLabel("Message").fill("Mind the gap");
+    await page.getByRole("dialog").getByRole("button", { name: "Send" }).click();
     const heard = async () => (await stage.api("GET", `/v1/runs/${run}/events`)).events.some((event) => event.kind === "Told");
     await until("the words in the log", heard);
-    assert.equal(asked.filter((after) => after === 0).length, 1, "the whole timeline is fetched once");
-    assert.ok(asked.length > 3 && asked.every((after, n) => n === 0 || after >= asked[n - 1]), `then what changed: ${asked}`);
+    assert.equal(asked.filter((after) => after === 0).length, 1, "the full timeline is fetched once");
+    assert.ok(asked.length > 3 && asked.every((after, n) => n === 0 || after >= asked[n - 1]), `later requests only fetch changes: ${asked}`);
   },
 
-  async "what a page knows of a run that it follows is what a whole timeline says"(stage) {
+  async "an incrementally refreshed timeline equals the full one"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const run = await runOf(stage, stage.tasks.slow);
     await at(stage, page, run);
     const differs = await page.evaluate(async (path) => {
-      const { freshTimeline } = await import("/ui/assets/live.js");
+      const { refreshTimeline } = await import("/ui/assets/live.js");
       const { signal } = new AbortController();
-      let known = await freshTimeline(path, null, signal);
+      let known = await refreshTimeline(path, null, signal);
       for (let turns = known.turns.length; known.turns.length < turns + 2; ) {
         await new Promise((resolve) => setTimeout(resolve, 200));
-        known = await freshTimeline(path, known, signal);
-        const whole = await freshTimeline(path, null, signal);
+        known = await refreshTimeline(path, known, signal);
+        const whole = await refreshTimeline(path, null, signal);
         if (whole.head === known.head && JSON.stringify(whole) !== JSON.stringify(known)) return [known, whole];
       }
       return null;
@@ -354,10 +354,10 @@ export const cases = {
     assert.equal(differs, null, JSON.stringify(differs));
   },
 
-  async "exports are files; a reader sees no contents of files"(stage) {
+  async "exports are downloads; the read role sees no file contents"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     await at(stage, page, stage.tasks.run, "?turn=1");
-    await pane(page).getByText("Contents of files are for administrators.").waitFor();
+    await pane(page).getByText("File contents are visible to administrators only.").waitFor();
     assert.equal(await page.getByRole("button", { name: "Fork from here" }).count(), 0);
     await page.getByText("Export").click();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Trajectory, ATIF" }).click()]);
@@ -368,12 +368,12 @@ export const cases = {
     assert.match(lines.suggestedFilename(), /^docket-[0-9a-f]+\.jsonl$/);
     const kinds = (await readFile(await lines.path(), "utf8")).trim().split("\n").map((text) => JSON.parse(text).kind);
     assert.ok(kinds.includes("RunStarted") && kinds.includes("RunEnded"), kinds.join());
-    assert.equal(await page.getByRole("link", { name: "Whole run" }).count(), 0);
+    assert.equal(await page.getByRole("link", { name: "Full run" }).count(), 0);
     await tab(page, "Files").click();
-    await pane(page).getByText("Contents of files are for administrators.").waitFor();
+    await pane(page).getByText("File contents are visible to administrators only.").waitFor();
   },
 
-  async "whatever a model wrote stays text"(stage) {
+  async "model output stays text"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const run = await runOf(stage, stage.tasks.hostile);
     await at(stage, page, run, "?turn=1");

@@ -1,9 +1,9 @@
-// Who gets in, how, and for how long.
+// Sign-in, sign-out and sessions.
 
 import assert from "node:assert/strict";
 
 export const cases = {
-  async "a wrong token is told so, a good one gets in and leads on"(stage) {
+  async "an invalid token is rejected; a valid one signs in and opens the requested page"(stage) {
     stage.expect("401");
     const page = await stage.page();
     await page.goto(`${stage.url}/ui/backlog?queue=default`);
@@ -20,7 +20,7 @@ export const cases = {
     await page.getByRole("heading", { name: "Backlog" }).waitFor();
   },
 
-  async "a token in the address is taken out of it, and no script can read the cookie"(stage) {
+  async "a token in the URL is removed, and scripts cannot read the cookie"(stage) {
     const page = await stage.page();
     await page.goto(`${stage.url}/ui/#token=${stage.tokens.read}`);
     await page.getByRole("heading", { name: "Overview" }).waitFor();
@@ -29,21 +29,21 @@ export const cases = {
     assert.ok(!kept.includes(stage.tokens.read), kept);
     const [cookie] = await page.context().cookies();
     assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.value.slice(0, 4)], [true, "Strict", "dks_"]);
-    assert.ok(!cookie.value.includes(stage.tokens.read), "the browser does not bear the token");
+    assert.ok(!cookie.value.includes(stage.tokens.read), "the cookie does not contain the token");
   },
 
-  async "who may only read is shown nothing to press"(stage) {
+  async "the read role is offered no actions"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     await page.getByRole("link", { name: "Which colour" }).first().waitFor();
     assert.equal(await page.getByRole("button", { name: "Answer" }).count(), 0);
     await page.goto(`${stage.url}/ui/backlog?title=Which%20colour`);
     await page.getByRole("link", { name: "Which colour" }).first().click();
-    await page.getByRole("complementary").getByText("What was asked").waitFor();
-    for (const name of ["Answer", "Cancel", "Retry", "Pause", "Priority"]) assert.equal(await page.locator(".acts, .bulk").getByRole("button", { name }).count(), 0, name);
+    await page.getByRole("complementary").getByRole("heading", { name: "Prompt" }).waitFor();
+    for (const name of ["Answer", "Cancel", "Retry", "Pause", "Priority"]) assert.equal(await page.locator(".actions, .bulk").getByRole("button", { name }).count(), 0, name);
     assert.equal(await page.getByRole("main").getByRole("checkbox", { name: /^Select/ }).count(), 0);
   },
 
-  async "a revoked token ends the stay at once"(stage) {
+  async "a revoked token ends the session at once"(stage) {
     stage.expect("401");
     const made = await stage.api("POST", "/v1/tokens", { name: "leaver", role: "read" });
     const page = await stage.page({ token: made.secret });
@@ -55,7 +55,7 @@ export const cases = {
     await page.getByLabel("Token").waitFor();
   },
 
-  async "a sign-out that fails says so and stays"(stage) {
+  async "a failed sign-out says so and keeps the session"(stage) {
     stage.expect("ERR_FAILED");
     const page = await stage.page({ token: stage.tokens.read });
     await page.route("**/ui/logout", (route) => route.abort());
@@ -68,7 +68,7 @@ export const cases = {
     assert.equal(await page.locator("#top").isVisible(), true);
   },
 
-  async "signing out takes the cookie, and a copy of it is good for nothing"(stage) {
+  async "signing out removes the cookie, and a copy of it is invalid"(stage) {
     stage.expect("401");
     const page = await stage.page({ token: stage.tokens.read });
     const copies = await page.context().cookies();

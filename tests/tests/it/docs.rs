@@ -148,6 +148,7 @@ pages! {
     readme: "README.md", Fresh;
     start: "coordinator/docs/start.md", Fresh;
     concepts: "coordinator/docs/concepts.md", AfterStart;
+    benchmarks: "coordinator/docs/benchmarks.md", Fresh;
     backlog: "coordinator/docs/howto/backlog.md", AfterStart;
     replay: "coordinator/docs/howto/replay.md", AfterStart;
     resume: "coordinator/docs/howto/resume.md", AfterStart;
@@ -173,7 +174,11 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("README.md", "git clone https://github.com/docket-dev/docket && cd docket"),
     ("README.md", "cargo test --workspace"),
     ("coordinator/docs/start.md", "git clone https://github.com/docket-dev/docket && cd docket"),
-    ("coordinator/docs/howto/upgrading.md", "git pull && cargo install --locked --path coordinator"),
+    ("coordinator/docs/howto/upgrading.md", "git pull && cargo install --locked --path coordinator/cli"),
+    // Minutes on an idle machine; `it bench::` and the tests of `tests/bench` measure each part briefly.
+    ("coordinator/docs/benchmarks.md", "docket bench"),
+    ("coordinator/docs/benchmarks.md", "cargo build --release -p docket-cli -p docket-bench"),
+    ("coordinator/docs/benchmarks.md", "target/release/docket-bench --only finished --finished-runs 100000"),
     // Another program's download.
     ("coordinator/docs/start.md", "ollama pull qwen2.5-coder:7b"),
     // Wants a terminal; `it step::` has one.

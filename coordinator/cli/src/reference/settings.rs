@@ -175,7 +175,7 @@ pub(super) const ABOUT: &[(&str, &str, Default)] = &[
     ("server.hosts", "names by which it may be called, beside its addresses", Words("none")),
     (
         "server.public_url",
-        "where people find the dashboard, for links in notifications: [being told](../topics/programs.md#being-told)",
+        "where people find the dashboard, for links in notifications: [notifications](../topics/programs.md#notifications)",
         Words("none"),
     ),
     ("server.tls_cert", "its certificate for TLS", Words("none")),
@@ -207,7 +207,7 @@ pub(super) const TAIL: &str = "
 | `[roles.NAME]`, `[team.roles.NAME]`, `team.registry` | who plays an engine's roles, and what a team is made of | [engines](../topics/engines.md) |
 | `[prices.\"PROVIDER:MODEL\"]` | models that docket's own table of prices does not name | [models](../topics/models.md) |
 | `[mcp.NAME]` | MCP servers that give runs more tools | [tools](../topics/tools.md) |
-| `[[notify]]` | who is told of what needs a person, failed and finished | [being told](../topics/programs.md#being-told) |
+| `[[notify]]` | who is told of what needs a person, failed and finished | [notifications](../topics/programs.md#notifications) |
 
 A repository may have a `docket.toml` of its own, which says how it is tested and linted: [checks](../topics/checks.md).
 ";

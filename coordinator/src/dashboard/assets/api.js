@@ -1,48 +1,48 @@
-// The coordinator's API, as the browser's cookie lets it be called. Every error is an `ApiError` with the words of
-// the problem; who is no longer signed in is told so once, by the event `signed-out`.
+// Client of the coordinator's API, authenticated by the session cookie. Every failure is an `ApiError` with the detail
+// of the problem response. An expired session emits `signed-out` on `apiEvents`.
 
-/** Longest wait for an answer: whoever looks at the page wants to know that there is none. */
-const ANSWER_MS_MAX = 30_000;
+/** Time limit of a request, after which the page reports that the coordinator is unreachable. */
+const RESPONSE_TIMEOUT_MS = 30_000;
 
-/** What the coordinator refused, in its own words. `status` 0 = there was no answer. */
+/** A failed request with the coordinator's own message. A `status` of 0 means that there was no response. */
 export class ApiError extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || "the coordinator did not answer");
+    super(problem.detail || problem.title || "the coordinator did not respond");
     this.status = status;
     this.code = problem.code ?? "";
     this.field = problem.field ?? null;
   }
 }
 
-/** Who is signed in: `{name, role}`; none before. */
-export const me = { name: null, role: null };
+/** The signed-in user; both fields are null before sign-in. */
+export const session = { name: null, role: null };
 
-/** Whether the signed-in person may change tasks; `admin`: whether they may change the installation. */
-export const may = {
-  submit: () => me.role === "submit" || me.role === "admin",
-  admin: () => me.role === "admin",
+/** Permissions of the signed-in user: `submit` covers changes to tasks, `administer` changes to the installation. */
+export const can = {
+  submit: () => session.role === "submit" || session.role === "admin",
+  administer: () => session.role === "admin",
 };
 
-export const events = new EventTarget();
+export const apiEvents = new EventTarget();
 
-/** `GET path?query`. Parameters that are null, empty or undefined are left out. */
-export const get = (path, query, options) => call("GET", `${path}${queryOf(query)}`, undefined, options);
+/** Sends `GET path?query`. Parameters that are null, undefined, false or empty are skipped. */
+export const get = (path, query, options) => request("GET", `${path}${buildQuery(query)}`, undefined, options);
 
-/** `POST path` with a JSON body. */
-export const post = (path, body = {}, options) => call("POST", path, body, options);
+/** Sends `POST path` with a JSON body. */
+export const post = (path, body = {}, options) => request("POST", path, body, options);
 
-export function queryOf(query) {
-  const of = new URLSearchParams();
+export function buildQuery(query) {
+  const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value === null || value === undefined || value === "" || value === false) continue;
-    of.set(name, String(value));
+    params.set(name, String(value));
   }
-  const text = of.toString();
+  const text = params.toString();
   return text ? `?${text}` : "";
 }
 
-async function call(method, path, body, { signal } = {}) {
-  const within = AbortSignal.timeout(ANSWER_MS_MAX);
+async function request(method, path, body, { signal } = {}) {
+  const timeout = AbortSignal.timeout(RESPONSE_TIMEOUT_MS);
   const headers = { accept: "application/json", "x-docket-ui": "1" };
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
@@ -51,7 +51,7 @@ async function call(method, path, body, { signal } = {}) {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, within]) : within,
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       credentials: "same-origin",
       redirect: "error",
     });
@@ -60,28 +60,28 @@ async function call(method, path, body, { signal } = {}) {
     throw new ApiError(0, { detail: "the coordinator cannot be reached" });
   }
   if (response.ok) {
-    const answer = response.status === 204 ? null : await response.json();
-    // Whoever gave the question up meanwhile must not act on what was true before.
+    const data = response.status === 204 ? null : await response.json();
+    // The caller may have aborted while the body was read and must not act on outdated data.
     signal?.throwIfAborted();
-    return answer;
+    return data;
   }
   const problem = await response.json().catch(() => ({}));
   if (response.status === 401 && path !== "/ui/login") {
-    Object.assign(me, { name: null, role: null });
-    events.dispatchEvent(new CustomEvent("signed-out", { detail: problem.detail ?? "" }));
+    Object.assign(session, { name: null, role: null });
+    apiEvents.dispatchEvent(new CustomEvent("signed-out", { detail: problem.detail ?? "" }));
   }
   throw new ApiError(response.status, problem);
 }
 
-/** Signs in with a token; answers who that is. */
+/** Signs in with a token and returns the session. */
 export async function signIn(token) {
-  return Object.assign(me, await post("/ui/login", { token }));
+  return Object.assign(session, await post("/ui/login", { token }));
 }
 
-/** Who the cookie says that this is; null of nobody. */
-export async function whoAmI() {
+/** Loads the session of the cookie; returns null without a valid one. */
+export async function loadSession() {
   try {
-    return Object.assign(me, await get("/v1/whoami"));
+    return Object.assign(session, await get("/v1/whoami"));
   } catch (error) {
     if (error.status === 401) return null;
     throw error;
@@ -90,8 +90,8 @@ export async function whoAmI() {
 
 export async function signOut() {
   await post("/ui/logout");
-  Object.assign(me, { name: null, role: null });
+  Object.assign(session, { name: null, role: null });
 }
 
-/** Whether an error only says that the page was left. */
-export const isAbort = (error) => error?.name === "AbortError";
+/** Whether an error was caused by an abort, for example because the user left the page. */
+export const isAbortError = (error) => error?.name === "AbortError";

@@ -1,165 +1,171 @@
-// Begins the dashboard: signs in, then shows the page of the address. Owns what stands around every page.
+// Entry point: signs in, opens the page of the current URL and manages the top bar.
 
-import { events, get, isAbort, me, signIn, signOut, whoAmI } from "./api.js";
-import { alert, dialog } from "./dialogs.js";
-import { byId, fill, h } from "./dom.js";
-import { tick } from "./format.js";
-import { bind, help } from "./keys.js";
-import { link } from "./live.js";
-import { go, show, start, to } from "./router.js";
+import { apiEvents, get, isAbortError, loadSession, session, signIn, signOut } from "./api.js";
+import { openDialog, showAlert } from "./dialogs.js";
+import { byId, h, setChildren } from "./dom.js";
+import { updateTimes } from "./format.js";
+import { bindKeys, showKeyboardHelp } from "./keyboard.js";
+import { connection } from "./live.js";
+import { navigate, showPage, startRouter, urlTo } from "./router.js";
 
-/** Takes a token out of the address, before anything else sees it; it is neither kept nor sent anywhere but once. */
-function tokenOfTheAddress() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given !== null) history.replaceState(null, "", location.pathname + location.search);
-  return given;
+/**
+ * Removes the token from the URL before any other code can read it. It is used for one sign-in request and never
+ * stored.
+ */
+function takeTokenFromUrl() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token !== null) history.replaceState(null, "", location.pathname + location.search);
+  return token;
 }
 
-function bar() {
+function updateTopBar() {
   try {
-    if (me.role === null) localStorage.removeItem(HERE);
-    else localStorage.setItem(HERE, "1");
+    if (session.role === null) localStorage.removeItem(SIGNED_IN_KEY);
+    else localStorage.setItem(SIGNED_IN_KEY, "1");
   } catch {
-    // Then everybody is asked.
+    // Without storage, `hasSignedIn` always returns true.
   }
-  byId("top").hidden = me.role === null;
-  fill(byId("who"), me.role === null ? null : h("span", { title: `token ${me.name}, role ${me.role}` }, me.name));
-  document.body.dataset.role = me.role ?? "nobody";
+  byId("top").hidden = session.role === null;
+  setChildren(byId("who"), session.role === null ? null : h("span", { title: `token ${session.name}, role ${session.role}` }, session.name));
+  document.body.dataset.role = session.role ?? "none";
 }
 
-const THEMES = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
-const GLYPHS = { system: "◐", light: "☀", dark: "☾" };
+const THEME_LABELS = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
+const THEME_ICONS = { system: "◐", light: "☀", dark: "☾" };
 
-function theme(next) {
+function applyTheme(theme) {
   const root = document.documentElement;
-  if (next === "system") delete root.dataset.theme;
-  else root.dataset.theme = next;
+  if (theme === "system") delete root.dataset.theme;
+  else root.dataset.theme = theme;
   try {
-    if (next === "system") localStorage.removeItem("docket-theme");
-    else localStorage.setItem("docket-theme", next);
+    if (theme === "system") localStorage.removeItem("docket-theme");
+    else localStorage.setItem("docket-theme", theme);
   } catch {
-    // A browser that keeps nothing forgets it with the page.
+    // Without storage the choice lasts until the page is closed.
   }
   const button = byId("theme");
-  fill(button, h("span", { "aria-hidden": "true" }, GLYPHS[next]));
-  button.setAttribute("aria-label", THEMES[next]);
-  button.title = `${THEMES[next]} (t)`;
+  setChildren(button, h("span", { "aria-hidden": "true" }, THEME_ICONS[theme]));
+  button.setAttribute("aria-label", THEME_LABELS[theme]);
+  button.title = `${THEME_LABELS[theme]} (t)`;
 }
 
-const present = () => document.documentElement.dataset.theme ?? "system";
-const turn = () => theme({ system: "light", light: "dark", dark: "system" }[present()]);
+const currentTheme = () => document.documentElement.dataset.theme ?? "system";
+const cycleTheme = () => applyTheme({ system: "light", light: "dark", dark: "system" }[currentTheme()]);
 
-/** Digits that may be the end of an id. */
-const ID = /^[0-9a-f][0-9a-f-]{3,35}$/i;
+/** Text that may be an abbreviated id. */
+const ID_PATTERN = /^[0-9a-f][0-9a-f-]{3,35}$/i;
 
-/** Finds a task or run by its id, and by its title otherwise. */
-async function find(text) {
-  if (ID.test(text)) {
+/** Opens the task or run with this id, or else searches the backlog by title. */
+async function findTask(text) {
+  if (ID_PATTERN.test(text)) {
     try {
-      const found = await get(`/v1/resolve/${encodeURIComponent(text)}`);
-      if (found.tasks.length + found.runs.length === 1) {
-        return go(found.runs.length ? to.run(found.runs[0]) : to.task(found.tasks[0]));
+      const matches = await get(`/v1/resolve/${encodeURIComponent(text)}`);
+      if (matches.tasks.length + matches.runs.length === 1) {
+        return navigate(matches.runs.length ? urlTo.run(matches.runs[0]) : urlTo.task(matches.tasks[0]));
       }
     } catch (error) {
-      if (isAbort(error)) return;
-      if (error.status !== 404) return alert(error.message);
+      if (isAbortError(error)) return;
+      if (error.status !== 404) return showAlert(error.message);
     }
   }
-  return go(to.backlog(text ? `?title=${encodeURIComponent(text)}` : ""));
+  return navigate(urlTo.backlog(text ? `?title=${encodeURIComponent(text)}` : ""));
 }
 
-function around() {
-  theme(present());
-  byId("theme").addEventListener("click", turn);
-  byId("help").addEventListener("click", help);
+function bindTopBar() {
+  applyTheme(currentTheme());
+  byId("theme").addEventListener("click", cycleTheme);
+  byId("help").addEventListener("click", showKeyboardHelp);
   byId("sign-out").addEventListener("click", async () => {
     try {
       await signOut();
     } catch (error) {
-      // The cookie is still good: whoever leaves now must not believe that it is not. Who was not signed in any more is led away.
-      return me.role === null ? undefined : alert(`You are still signed in: ${error.message}`);
+      // The cookie is still valid, and the user must not leave believing otherwise. If the session had already expired,
+      // the `signed-out` event has opened the sign-in page.
+      return session.role === null ? undefined : showAlert(`You are still signed in: ${error.message}`);
     }
-    bar();
-    go(to.login());
+    updateTopBar();
+    navigate(urlTo.login());
   });
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     const input = byId("find-text");
-    find(input.value.trim());
+    findTask(input.value.trim());
     input.blur();
   });
-  link.addEventListener("change", (event) => (byId("link-state").hidden = event.detail));
-  events.addEventListener("signed-out", () => {
-    bar();
-    if (location.pathname !== "/ui/login") go(to.login(location.pathname + location.search));
+  connection.addEventListener("change", (event) => (byId("link-state").hidden = event.detail));
+  apiEvents.addEventListener("signed-out", () => {
+    updateTopBar();
+    if (location.pathname !== "/ui/login") navigate(urlTo.login(location.pathname + location.search));
   });
-  setInterval(tick, 1000);
-  bind({
-    "g o": { does: "Overview", run: () => go(to.overview()) },
-    "g b": { does: "Backlog", run: () => go(to.backlog()) },
-    "g m": { does: "Metrics", run: () => go(to.metrics()) },
-    "/": { does: "Find", run: () => byId("find-text").focus() },
-    t: { does: "Another theme", run: turn },
-    "?": { does: "This help", run: help },
+  setInterval(updateTimes, 1000);
+  bindKeys({
+    "g o": { label: "Go to overview", run: () => navigate(urlTo.overview()) },
+    "g b": { label: "Go to backlog", run: () => navigate(urlTo.backlog()) },
+    "g m": { label: "Go to metrics", run: () => navigate(urlTo.metrics()) },
+    "/": { label: "Find", run: () => byId("find-text").focus() },
+    t: { label: "Switch theme", run: cycleTheme },
+    "?": { label: "Show this help", run: showKeyboardHelp },
   });
 }
 
-const HERE = "docket-here";
+const SIGNED_IN_KEY = "docket-here";
 
-/** Whether somebody signed in with this browser and did not sign out. */
-function wasHere() {
+/** Whether a user signed in with this browser and did not sign out. */
+function hasSignedIn() {
   try {
-    return localStorage.getItem(HERE) !== null;
+    return localStorage.getItem(SIGNED_IN_KEY) !== null;
   } catch {
     return true;
   }
 }
 
-/** Signs in with the token of an address. Somebody who is signed in already is asked: any page may lead here. */
-async function signInWith(given) {
-  if (me.role !== null) {
-    const sure = await dialog({
-      title: "Sign in anew",
-      body: h("p", {}, `You are signed in as ${me.name}. The link that led here has another token.`),
-      act: "Use the link's token",
-      close: `Stay ${me.name}`,
+/**
+ * Signs in with the token of a link. A user who is already signed in confirms first, because any website can link here.
+ */
+async function signInWithToken(token) {
+  if (session.role !== null) {
+    const confirmed = await openDialog({
+      title: "Switch to another token?",
+      body: h("p", {}, `You are signed in as ${session.name}. The link you followed contains a different token.`),
+      submitLabel: "Use the new token",
+      closeLabel: `Stay signed in as ${session.name}`,
     });
-    if (sure === null) return null;
+    if (confirmed === null) return null;
   }
-  return signIn(given).then(() => null, (error) => error);
+  return signIn(token).then(() => null, (error) => error);
 }
 
-async function begin() {
-  const given = tokenOfTheAddress();
-  around();
-  let refused = null;
-  // Nobody who was never here is asked who they are.
-  if (given === null || wasHere()) await whoAmI().catch((error) => (refused = error));
-  if (given !== null) refused = await signInWith(given);
-  bar();
-  if (me.role === null && location.pathname !== "/ui/login") {
-    history.replaceState(null, "", to.login(location.pathname + location.search));
+async function startApp() {
+  const token = takeTokenFromUrl();
+  bindTopBar();
+  let signInError = null;
+  // With a token from a link and no earlier sign-in in this browser there is no session to load.
+  if (token === null || hasSignedIn()) await loadSession().catch((error) => (signInError = error));
+  if (token !== null) signInError = await signInWithToken(token);
+  updateTopBar();
+  if (session.role === null && location.pathname !== "/ui/login") {
+    history.replaceState(null, "", urlTo.login(location.pathname + location.search));
   }
-  await start();
-  if (refused) alert(refused.message);
+  await startRouter();
+  if (signInError) showAlert(signInError.message);
 }
 
-// An address with a token that is pasted into a tab which is here already loads nothing anew.
+// Pasting a link with a token into an open dashboard tab changes only the fragment and does not reload the page.
 addEventListener("hashchange", async () => {
-  const given = tokenOfTheAddress();
-  if (given === null) return;
-  const refused = await signInWith(given);
-  bar();
-  if (refused) return alert(refused.message);
-  go(location.pathname === "/ui/login" ? "/ui/" : location.pathname + location.search, { replace: true });
+  const token = takeTokenFromUrl();
+  if (token === null) return;
+  const signInError = await signInWithToken(token);
+  updateTopBar();
+  if (signInError) return showAlert(signInError.message);
+  navigate(location.pathname === "/ui/login" ? "/ui/" : location.pathname + location.search, { replace: true });
 });
 
 addEventListener("docket:signed-in", (event) => {
-  bar();
-  go(event.detail, { replace: true });
+  updateTopBar();
+  navigate(event.detail, { replace: true });
 });
 
-// One who comes back to a page that a browser kept is shown it as it is now.
-addEventListener("pageshow", (event) => event.persisted && show());
+// A page restored from the back/forward cache is outdated.
+addEventListener("pageshow", (event) => event.persisted && showPage());
 
-begin();
+startApp();

@@ -1,94 +1,98 @@
-// Questions to the person at the page, and news for them. Native dialogs: Esc shuts them, and what stands behind is
-// out of reach. Tab goes round within one, and the focus goes back to what opened it, also where that was told anew.
+// Dialogs and notifications. Dialogs are native: Esc closes them and the page behind is inert. Tab cycles within the
+// dialog, and closing it returns the focus to its opener, even if that was redrawn in the meantime.
 
-import { add, byId, fill, h } from "./dom.js";
-import { prose } from "./format.js";
+import { appendChildren, byId, h, setChildren } from "./dom.js";
+import { renderProse } from "./format.js";
 
-/** How long news stand. */
-const NEWS_MS = 6000;
+/** How long a notice stays visible. */
+const NOTICE_MS = 6000;
 
-/** Tells something in passing, also to those who hear the page. */
-export function news(text) {
-  const note = tell("news", h("p", {}, prose(text)));
-  setTimeout(() => note.remove(), NEWS_MS);
+/** Shows a temporary notice that screen readers announce. */
+export function showNotice(text) {
+  const note = appendNote("notices", h("p", {}, renderProse(text)));
+  setTimeout(() => note.remove(), NOTICE_MS);
 }
 
-/** Tells what went wrong; it stands until somebody dismisses it, for it may ask them to do something. */
-export function alert(text) {
-  const shut = h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", title: "Dismiss (Esc)", on: { click: () => dismiss(note) } }, "✕");
-  const note = h("p", {}, h("span", {}, prose(text)), shut);
-  tell("alerts", note);
+/** Shows an error. It stays until dismissed, because it may require action. */
+export function showAlert(text) {
+  const dismissButton = h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", title: "Dismiss (Esc)", on: { click: () => dismissNote(note) } }, "✕");
+  const note = h("p", {}, h("span", {}, renderProse(text)), dismissButton);
+  appendNote("alerts", note);
 }
 
-function tell(where, note) {
-  const place = byId(where);
-  // More than a few at once nobody reads.
-  while (place.children.length >= 4) dismiss(place.firstElementChild);
-  place.append(note);
+function appendNote(containerId, note) {
+  const container = byId(containerId);
+  // Keep only the newest few.
+  while (container.children.length >= 4) dismissNote(container.firstElementChild);
+  container.append(note);
   return note;
 }
 
-function dismiss(note) {
-  const held = note.contains(document.activeElement);
+function dismissNote(note) {
+  const hadFocus = note.contains(document.activeElement);
   note.remove();
-  if (held) byId("main").focus({ preventScroll: true });
+  if (hadFocus) byId("main").focus({ preventScroll: true });
 }
 
-// Esc takes the newest away, before it does anything else on the page; a dialog's is the dialog's own.
+// Esc dismisses the newest alert before it has any other effect on the page. Open dialogs and menus handle Esc
+// themselves.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.defaultPrevented || document.querySelector("dialog[open], details.menu[open]")) return;
   const newest = byId("alerts").lastElementChild;
   if (!newest) return;
   event.preventDefault();
-  dismiss(newest);
+  dismissNote(newest);
 });
 
-const STOPS = "a[href],button:not([disabled]),input:not([disabled]),select:not([disabled]),textarea:not([disabled])";
+const FOCUSABLE = "a[href],button:not([disabled]),input:not([disabled]),select:not([disabled]),textarea:not([disabled])";
 
-/** From the last of what can be pressed to the first, and back: Tab leads no further. */
-function round(event, box) {
+/** Keeps Tab within the dialog: after the last control comes the first, and vice versa. */
+function trapFocus(event, box) {
   if (event.key !== "Tab") return;
-  const stops = [...box.querySelectorAll(STOPS)];
-  const [first, last] = [stops[0], stops.at(-1)];
+  const focusable = [...box.querySelectorAll(FOCUSABLE)];
+  const [first, last] = [focusable[0], focusable.at(-1)];
   if (!first) return;
-  const at = document.activeElement;
-  const leaves = event.shiftKey ? at === first || at === box : at === last;
-  if (!leaves && box.contains(at)) return;
+  const active = document.activeElement;
+  const isLeaving = event.shiftKey ? active === first || active === box : active === last;
+  if (!isLeaving && box.contains(active)) return;
   event.preventDefault();
   (event.shiftKey ? last : first).focus();
 }
 
-/** Remembers what has the focus; answers what gives it back where the browser cannot, for it is not there any more. */
-function opener() {
-  const from = document.activeElement;
-  const words = from?.textContent;
-  const around = [];
-  for (let at = from; at; at = at.parentElement) around.push(at);
-  const row = from?.closest("[data-key]")?.dataset.key;
+/**
+ * Remembers the focused element. The returned function restores the focus if the browser could not, because the element
+ * is gone.
+ */
+function rememberFocus() {
+  const opener = document.activeElement;
+  const label = opener?.textContent;
+  const ancestors = [];
+  for (let element = opener; element; element = element.parentElement) ancestors.push(element);
+  const rowKey = opener?.closest("[data-key]")?.dataset.key;
   return () => {
-    // The browser gave it back already, or it is elsewhere by now.
+    // The browser already restored the focus, or it has moved elsewhere.
     if (document.activeElement !== document.body) return;
-    // What a list tells anew is another button with the same words, in the row of the same thing.
-    const place = around.find((at) => at.isConnected && at !== document.body) ?? byId("main");
-    const within = row === undefined ? place : ([...place.querySelectorAll("[data-key]")].find((at) => at.dataset.key === row) ?? place);
-    const same = [...within.querySelectorAll(STOPS)].filter((stop) => stop.textContent === words);
-    (same.length === 1 ? same[0] : byId("main")).focus({ preventScroll: true });
+    // A redrawn list has a new button with the same label, in the row with the same key.
+    const container = ancestors.find((element) => element.isConnected && element !== document.body) ?? byId("main");
+    const scope = rowKey === undefined ? container : ([...container.querySelectorAll("[data-key]")].find((element) => element.dataset.key === rowKey) ?? container);
+    const matches = [...scope.querySelectorAll(FOCUSABLE)].filter((element) => element.textContent === label);
+    (matches.length === 1 ? matches[0] : byId("main")).focus({ preventScroll: true });
   };
 }
 
 /**
- * Opens a dialog; resolves with the form's fields once the act is chosen, with null otherwise. `act` = the words of
- * the button that does it, none where there is nothing to do; `danger` = it cannot be taken back; `check(fields)`
- * may answer what is wrong with them.
+ * Opens a dialog. Resolves with the form's fields when it is submitted and with null when it is closed. `submitLabel`
+ * is null for dialogs without an action, `danger` marks actions that cannot be undone, and `validate(fields)` may
+ * return an error message.
  */
-export function dialog({ title, body, act = null, danger = false, close = "Cancel", check = () => null }) {
+export function openDialog({ title, body, submitLabel = null, danger = false, closeLabel = "Cancel", validate = () => null }) {
   return new Promise((resolve) => {
     let result = null;
-    const back = opener();
-    const wrong = h("p", { class: "wrong", role: "alert" });
+    const restoreFocus = rememberFocus();
+    const errorLine = h("p", { class: "error", role: "alert" });
     const box = h(
       "dialog",
-      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), back(), resolve(result)), keydown: (event) => round(event, box) } },
+      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), restoreFocus(), resolve(result)), keydown: (event) => trapFocus(event, box) } },
       h(
         "form",
         {
@@ -96,10 +100,10 @@ export function dialog({ title, body, act = null, danger = false, close = "Cance
           on: {
             submit: (event) => {
               const fields = Object.fromEntries(new FormData(event.target));
-              const problem = check(fields);
+              const problem = validate(fields);
               if (problem) {
                 event.preventDefault();
-                fill(wrong, problem);
+                setChildren(errorLine, problem);
               } else {
                 result = fields;
               }
@@ -107,35 +111,35 @@ export function dialog({ title, body, act = null, danger = false, close = "Cance
           },
         },
         h("h2", { id: "dialog-title" }, title),
-        add(h("div", { class: "dialog-body" }), body),
-        wrong,
+        appendChildren(h("div", { class: "dialog-body" }), body),
+        errorLine,
         h(
           "div",
-          { class: "dialog-acts" },
-          h("button", { type: "button", on: { click: () => box.close() } }, close),
-          act && h("button", { type: "submit", class: danger ? "danger" : "primary" }, act),
+          { class: "dialog-actions" },
+          h("button", { type: "button", on: { click: () => box.close() } }, closeLabel),
+          submitLabel && h("button", { type: "submit", class: danger ? "danger" : "primary" }, submitLabel),
         ),
       ),
     );
-    // A click beside it closes it, as people expect.
+    // A click outside the dialog closes it.
     box.addEventListener("click", (event) => event.target === box && box.close());
     document.body.append(box);
     box.showModal();
   });
 }
 
-let fields = 0;
+let fieldCount = 0;
 
-/** A labelled field for a dialog. */
-export function field(label, name, { rows = 0, hint = null, ...props } = {}) {
-  const id = `field-${(fields += 1)}`;
-  const about = hint ? `${id}-hint` : null;
-  const common = { id, name, "aria-describedby": about, ...props };
+/** A labeled form field. */
+export function formField(label, name, { rows = 0, hint = null, ...props } = {}) {
+  const id = `field-${(fieldCount += 1)}`;
+  const hintId = hint ? `${id}-hint` : null;
+  const common = { id, name, "aria-describedby": hintId, ...props };
   return h(
     "div",
     { class: "field" },
     h("label", { for: id }, label),
     rows ? h("textarea", { rows, ...common }) : h("input", { type: "text", autocomplete: "off", ...common }),
-    hint && h("p", { class: "hint", id: about }, hint),
+    hint && h("p", { class: "hint", id: hintId }, hint),
   );
 }

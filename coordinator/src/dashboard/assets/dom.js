@@ -1,25 +1,28 @@
-// Elements, made of text alone: nothing that comes from elsewhere is ever read as markup, for there is no way here
-// to do so. A test refuses any other way in these files.
+// Element builders. They only create elements and text nodes, so untrusted text is never parsed as markup. A test
+// rejects every other way to create markup in these files.
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
-/** An element. `props`: `class`, `on` (events to handlers), `data`, and attributes; `false` and `null` are left out. */
+/**
+ * Creates an HTML element. `props` may contain `class`, `on` (event handlers by name), `data` and attributes; `false`
+ * and `null` are skipped.
+ */
 export function h(tag, props, ...children) {
-  return made(document.createElement(tag), props, children);
+  return initElement(document.createElement(tag), props, children);
 }
 
-/** The same in SVG. */
+/** Creates an SVG element, with the same arguments as `h`. */
 export function svg(tag, props, ...children) {
-  return made(document.createElementNS(SVG, tag), props, children);
+  return initElement(document.createElementNS(SVG_NAMESPACE, tag), props, children);
 }
 
-function made(element, props, children) {
+function initElement(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "on") {
       for (const [event, handler] of Object.entries(value)) element.addEventListener(event, handler);
     } else if (name === "data") {
-      for (const [key, word] of Object.entries(value)) element.dataset[key] = String(word);
+      for (const [key, text] of Object.entries(value)) element.dataset[key] = String(text);
     } else if (name === "class") {
       element.setAttribute("class", Array.isArray(value) ? value.filter(Boolean).join(" ") : value);
     } else if (name === "value" || name === "checked" || name === "indeterminate") {
@@ -28,12 +31,12 @@ function made(element, props, children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  add(element, children);
+  appendChildren(element, children);
   return element;
 }
 
-/** Adds children: elements, texts, numbers, lists of them; nothing of what is none. */
-export function add(element, ...children) {
+/** Appends elements, strings, numbers and nested lists of them. `null`, `undefined` and booleans are skipped. */
+export function appendChildren(element, ...children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === true) continue;
     element.append(child instanceof Node ? child : document.createTextNode(String(child)));
@@ -41,126 +44,129 @@ export function add(element, ...children) {
   return element;
 }
 
-/** Puts children in the place of those that are there. */
-export function fill(element, ...children) {
+/** Replaces the children of an element. */
+export function setChildren(element, ...children) {
   element.replaceChildren();
-  return add(element, ...children);
+  return appendChildren(element, ...children);
 }
 
 /**
- * The same, and the focus stays at what says the same, and what was open stays open: for what is told anew while one
- * looks. Where that is there no more the focus goes to the page, and never to whatever took its place: nobody is to
- * press another act than they meant.
+ * Replaces the children of an element that is redrawn in place: the equivalent control keeps the focus and open
+ * `<details>` stay open. If that control is gone, the focus moves to the page and never to its replacement, so that a
+ * key press cannot trigger a different action than intended.
  */
-export function refill(element, ...children) {
-  refocused(element, folds(element), children);
+export function updateChildren(element, ...children) {
+  replaceKeepingFocus(element, captureFolds(element), children);
 }
 
-/** The same for what tells of another thing: what was open says nothing of it. */
-export function exchange(element, ...children) {
-  refocused(element, new Map(), children);
+/** Like `updateChildren`, for content about a different subject: open `<details>` are not carried over. */
+export function replaceContent(element, ...children) {
+  replaceKeepingFocus(element, new Map(), children);
 }
 
-function refocused(element, opened, children) {
-  const back = holder(element);
-  fill(element, children);
-  // What is shut cannot have the focus.
-  unfold(element, opened);
-  back(element);
+function replaceKeepingFocus(element, foldStates, children) {
+  const restoreFocus = captureFocus(element);
+  setChildren(element, children);
+  // Elements inside closed `<details>` cannot be focused, so open those first.
+  restoreFolds(element, foldStates);
+  restoreFocus(element);
 }
 
-/** What tells something that can have the focus from all beside it, also once it was made anew. */
-function nameOf(element) {
+/** Identifies a focusable element among its siblings, even after it was recreated. */
+function focusKey(element) {
   if (element.id) return `#${element.id}`;
   if (element.hasAttribute("href")) return element.getAttribute("href");
   return `${element.tagName} ${element.getAttribute("aria-label") ?? (element.name || element.textContent)}`;
 }
 
-/** Remembers what within `element` has the focus; answers what gives it to the same thing in what stands there then. */
-function holder(element) {
-  const at = document.activeElement;
-  if (at === element || !element.contains(at)) return () => {};
-  const name = nameOf(at);
-  const keyed = at.closest("[data-key]");
-  const row = keyed && keyed !== element && element.contains(keyed) ? keyed.dataset.key : null;
-  const same = (of) => focusables(of).filter((one) => nameOf(one) === name);
-  const before = same(row === null ? element : keyed);
-  const nth = before.indexOf(at);
-  return (now) => {
+/**
+ * Remembers which element within `element` has the focus. The returned function focuses its equivalent in the new
+ * content.
+ */
+function captureFocus(element) {
+  const active = document.activeElement;
+  if (active === element || !element.contains(active)) return () => {};
+  const wantedKey = focusKey(active);
+  const keyed = active.closest("[data-key]");
+  const rowKey = keyed && keyed !== element && element.contains(keyed) ? keyed.dataset.key : null;
+  const withSameKey = (root) => focusableElements(root).filter((candidate) => focusKey(candidate) === wantedKey);
+  const candidates = withSameKey(rowKey === null ? element : keyed);
+  const index = candidates.indexOf(active);
+  return (root) => {
     if (document.activeElement !== document.body) return;
-    const within = row === null ? now : [...now.querySelectorAll("[data-key]")].find((one) => one.dataset.key === row);
-    const found = within ? same(within) : [];
-    const back = found.length === before.length ? found[nth] : found.length === 1 ? found[0] : null;
-    back?.focus({ preventScroll: true });
-    // What cannot be pressed now cannot hold it.
+    const scope = rowKey === null ? root : [...root.querySelectorAll("[data-key]")].find((candidate) => candidate.dataset.key === rowKey);
+    const matches = scope ? withSameKey(scope) : [];
+    const target = matches.length === candidates.length ? matches[index] : matches.length === 1 ? matches[0] : null;
+    target?.focus({ preventScroll: true });
+    // A disabled control cannot take the focus.
     if (document.activeElement === document.body) byId("main").focus({ preventScroll: true });
   };
 }
 
-/** What of an element is open and shut, by what stands in its line. */
-const folds = (element) => new Map([...element.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
+/** The open state of each `<details>` within an element, by its summary text. */
+const captureFolds = (element) => new Map([...element.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
 
-/** Opens and shuts what has the same lines as before. */
-function unfold(element, opened) {
+/** Restores the open state of each `<details>` whose summary text is unchanged. */
+function restoreFolds(element, foldStates) {
   for (const fold of element.querySelectorAll("details")) {
-    const was = opened.get(fold.querySelector("summary")?.textContent);
-    if (was !== undefined) fold.open = was;
+    const wasOpen = foldStates.get(fold.querySelector("summary")?.textContent);
+    if (wasOpen !== undefined) fold.open = wasOpen;
   }
 }
 
 /**
- * Brings `parent` to one child per item, in order. A child whose `sign` did not change stays as it is, with focus,
- * selection and open details; so a list can be told anew each second. `update(child, item)` tells what alone changes
- * without being worth a new child.
+ * Reconciles the children of `parent` with `items`: one child per item, in order. A child whose signature is unchanged
+ * is kept together with its focus, selection and open `<details>`, so a list can be redrawn every second.
+ * `update(child, item)` patches values that change often and need no new child.
  */
-export function keep(parent, items, { key, sign = JSON.stringify, make, update = () => {} }) {
-  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let at = parent.firstElementChild;
+export function reconcileChildren(parent, items, { key, signatureOf = JSON.stringify, create, update = () => {} }) {
+  const existing = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let cursor = parent.firstElementChild;
   for (const item of items) {
-    const name = String(key(item));
-    const mark = String(sign(item));
-    let child = old.get(name);
-    old.delete(name);
-    if (!child || child.dataset.sign !== mark) {
-      const fresh = make(item);
-      fresh.dataset.key = name;
-      fresh.dataset.sign = mark;
+    const id = String(key(item));
+    const signature = String(signatureOf(item));
+    let child = existing.get(id);
+    existing.delete(id);
+    if (!child || child.dataset.signature !== signature) {
+      const fresh = create(item);
+      fresh.dataset.key = id;
+      fresh.dataset.signature = signature;
       if (child) {
-        if (child === at) at = fresh;
-        swap(child, fresh);
+        if (child === cursor) cursor = fresh;
+        swapElement(child, fresh);
       }
       child = fresh;
     }
     update(child, item);
-    if (child === at) at = at.nextElementSibling;
-    else parent.insertBefore(child, at);
+    if (child === cursor) cursor = cursor.nextElementSibling;
+    else parent.insertBefore(child, cursor);
   }
-  for (const gone of old.values()) {
-    const held = gone.contains(document.activeElement);
-    const beside = gone.nextElementSibling ?? gone.previousElementSibling;
-    gone.remove();
-    if (held) ((beside && focusables(beside)[0]) ?? byId("main")).focus({ preventScroll: true });
+  for (const stale of existing.values()) {
+    const hadFocus = stale.contains(document.activeElement);
+    const sibling = stale.nextElementSibling ?? stale.previousElementSibling;
+    stale.remove();
+    if (hadFocus) ((sibling && focusableElements(sibling)[0]) ?? byId("main")).focus({ preventScroll: true });
   }
 }
 
-/** Puts `fresh` in the place of `old`, and the focus where it was, as far as that is still there; what was open stays so. */
-function swap(old, fresh) {
-  const back = holder(old);
-  const itself = document.activeElement === old;
-  unfold(fresh, folds(old));
+/** Replaces `old` with `fresh`; the focus and open `<details>` are carried over. */
+function swapElement(old, fresh) {
+  const restoreFocus = captureFocus(old);
+  const wasActive = document.activeElement === old;
+  restoreFolds(fresh, captureFolds(old));
   old.replaceWith(fresh);
-  if (itself) fresh.focus({ preventScroll: true });
-  else back(fresh);
+  if (wasActive) fresh.focus({ preventScroll: true });
+  else restoreFocus(fresh);
 }
 
-function focusables(element) {
+function focusableElements(element) {
   return [...element.querySelectorAll("a[href],button,summary,input,select,textarea,[tabindex]")];
 }
 
-/** An element by its id: one that the page always has. */
+/** An element that is always in the page, by its id. */
 export const byId = (id) => document.getElementById(id);
 
-/** Calls `handler` for an event until the signal aborts. */
+/** Adds an event listener that is removed when the signal aborts. */
 export function listen(target, event, handler, signal) {
   target.addEventListener(event, handler, { signal });
 }

@@ -1,49 +1,49 @@
-// How numbers, instants and texts are told. One way for each, everywhere.
+// Formatting of numbers, times and texts, the same on every page.
 
 import { h } from "./dom.js";
 
-const COUNT = new Intl.NumberFormat("en");
-const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const WHOLE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const COUNT_FORMAT = new Intl.NumberFormat("en");
+const DAY_FORMAT = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const TIME_FORMAT = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DATE_TIME_FORMAT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
-/** Longest text of a line, in characters: what is longer is cut, and whole where a person opens it. */
+/** Default length limit of single-line texts, in characters. */
 const LINE_CHARS_MAX = 300;
 
-export const count = (n) => COUNT.format(n);
+export const formatCount = (n) => COUNT_FORMAT.format(n);
 
 /** `1 task`, `2 tasks`. */
-export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+export const pluralize = (n, one, many = `${one}s`) => `${formatCount(n)} ${n === 1 ? one : many}`;
 
-/** The last eight digits of an id, as the command line tells it. */
-export const short = (id) => String(id).replaceAll("-", "").slice(-8);
+/** The last eight digits of an id, as the command line shows it. */
+export const shortId = (id) => String(id).replaceAll("-", "").slice(-8);
 
-/** Money, from nano-dollars. */
-export function usd(nusd) {
+/** Formats an amount given in nano-dollars. */
+export function formatUsd(nusd) {
   const dollars = nusd / 1e9;
   if (nusd === 0) return "$0";
   if (dollars < 0.01) return `$${dollars.toFixed(4)}`;
   return `$${dollars.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
-/** What a run cost: of a model without a price nobody knows, and nothing is not told as if it were known. */
-export const cost = (nusd) => (nusd > 0 ? usd(nusd) : h("span", { class: "muted", title: "Nothing was paid, or the model has no price" }, "–"));
+/** Formats the cost of a run. Zero is shown as unknown, because models without a price report no cost. */
+export const formatCost = (nusd) => (nusd > 0 ? formatUsd(nusd) : h("span", { class: "muted", title: "No cost recorded, or the model has no price" }, "–"));
 
-/** Tokens and the like: `1.2k`, `3.4M`. */
-export function about(n) {
+/** Formats large counts such as tokens: `1.2k`, `3.4M`. */
+export function formatCompact(n) {
   if (n < 1000) return String(n);
   if (n < 1e6) return `${(n / 1e3).toFixed(n < 1e4 ? 1 : 0)}k`;
   return `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)}M`;
 }
 
-export function bytes(n) {
+export function formatBytes(n) {
   if (n < 1024) return `${n} B`;
   if (n < 1024 * 1024) return `${(n / 1024).toFixed(1)} KiB`;
   return `${(n / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-/** A length of time: the two largest units of it. */
-export function span(ms) {
+/** Formats a duration in its two largest units. */
+export function formatDuration(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 1) return `${Math.max(0, Math.round(ms))} ms`;
   if (s < 60) return `${s} s`;
@@ -52,10 +52,10 @@ export function span(ms) {
   return `${Math.floor(s / 86400)} d${s % 86400 >= 3600 ? ` ${Math.floor((s % 86400) / 3600)} h` : ""}`;
 }
 
-/** How long ago, in one unit. */
-export function ago(ms) {
+/** Formats an age in one unit. */
+export function formatTimeAgo(ms) {
   const s = Math.floor(ms / 1000);
-  if (s < -1) return `in ${span(-ms)}`;
+  if (s < -1) return `in ${formatDuration(-ms)}`;
   if (s < 5) return "just now";
   if (s < 60) return `${s} s ago`;
   if (s < 3600) return `${Math.floor(s / 60)} min ago`;
@@ -63,55 +63,55 @@ export function ago(ms) {
   return `${Math.floor(s / 86400)} d ago`;
 }
 
-export const whole = (at) => WHOLE.format(new Date(at));
-export const day = (at) => DAY.format(new Date(at));
-export const clock = (at) => CLOCK.format(new Date(at));
+export const formatDateTime = (at) => DATE_TIME_FORMAT.format(new Date(at));
+export const formatDay = (at) => DAY_FORMAT.format(new Date(at));
+export const formatTime = (at) => TIME_FORMAT.format(new Date(at));
 
-/** An instant, as the time since; it is told anew as time goes by. */
-export function since(at) {
-  const text = ago(Date.now() - Date.parse(at));
-  return h("time", { datetime: at, title: whole(at), data: { ago: at } }, text);
+/** A `<time>` element with the age of an instant; `updateTimes` keeps it current. */
+export function timeAgo(at) {
+  const text = formatTimeAgo(Date.now() - Date.parse(at));
+  return h("time", { datetime: at, title: formatDateTime(at), data: { ago: at } }, text);
 }
 
-/** How long something takes that began then and goes on. */
-export function running(at) {
-  const text = span(Date.now() - Date.parse(at));
-  return h("time", { datetime: at, title: `since ${whole(at)}`, data: { span: at } }, text);
+/** A `<time>` element with the duration of something still in progress; `updateTimes` keeps it current. */
+export function elapsedTime(at) {
+  const text = formatDuration(Date.now() - Date.parse(at));
+  return h("time", { datetime: at, title: `since ${formatDateTime(at)}`, data: { span: at } }, text);
 }
 
-/** Tells the instants on the page anew. */
-export function tick(root = document) {
+/** Updates every `<time>` element on the page. */
+export function updateTimes(root = document) {
   const now = Date.now();
   for (const time of root.querySelectorAll("time[data-ago], time[data-span]")) {
-    const { ago: past, span: from } = time.dataset;
-    const text = past ? ago(now - Date.parse(past)) : span(now - Date.parse(from));
+    const { ago: agoFrom, span: elapsedFrom } = time.dataset;
+    const text = agoFrom ? formatTimeAgo(now - Date.parse(agoFrom)) : formatDuration(now - Date.parse(elapsedFrom));
     if (time.textContent !== text) time.textContent = text;
   }
 }
 
-/** Control characters and those that turn the direction of text, as signs that can be seen; line breaks stay. */
-export function visible(text) {
+/** Replaces control characters and bidirectional overrides with visible symbols. Line breaks and tabs are kept. */
+export function showControlChars(text) {
   return String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => {
     const code = c.charCodeAt(0);
     return code < 0x20 ? String.fromCharCode(0x2400 + code) : `\u27e8${code.toString(16)}\u27e9`;
   });
 }
 
-/** A line of a text: whatever a person or a model wrote, on one line and not endless. */
-export function line(text, most = LINE_CHARS_MAX) {
-  const flat = visible(String(text).slice(0, most * 2).replace(/\s+/g, " ").trim());
-  return flat.length > most ? `${flat.slice(0, most)}…` : flat;
+/** Collapses untrusted text to one line of limited length. */
+export function singleLine(text, maxChars = LINE_CHARS_MAX) {
+  const oneLine = showControlChars(String(text).slice(0, maxChars * 2).replace(/\s+/g, " ").trim());
+  return oneLine.length > maxChars ? `${oneLine.slice(0, maxChars)}…` : oneLine;
 }
 
-/** A sentence of docket's own: what stands between backquotes is a command. */
-export function prose(text) {
-  return visible(text)
+/** Renders one of docket's own messages: text between backquotes becomes `<code>`. */
+export function renderProse(text) {
+  return showControlChars(text)
     .split("`")
     .map((part, n) => (n % 2 ? h("code", {}, part) : part));
 }
 
-/** A text from elsewhere, in a direction of its own: it cannot turn what stands beside it. */
-export function said(text, most) {
-  const cut = line(text, most);
-  return h("bdi", { title: cut.length > 60 ? line(text, 1000) : null }, cut || "—");
+/** Untrusted text on one line, isolated so that its direction does not affect the surrounding text. */
+export function isolatedText(text, maxChars) {
+  const shortened = singleLine(text, maxChars);
+  return h("bdi", { title: shortened.length > 60 ? singleLine(text, 1000) : null }, shortened || "—");
 }

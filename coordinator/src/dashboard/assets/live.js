@@ -1,127 +1,127 @@
-// What changes while one looks: a run's events as they are appended, and questions that are asked again and again.
-// Both rest while nobody sees the page: a browser has few connections to one host, and a page in the back none to
-// spare.
+// Live updates: the event stream of a run, and polling. Both pause while the page is hidden, because browsers allow few
+// connections per host.
 
-import { get, isAbort } from "./api.js";
+import { get, isAbortError } from "./api.js";
 
-/** How long until a lost stream, or a question without an answer, is tried again: at first and at most. */
+/** First and longest delay before a lost stream or a failed request is retried. */
 const RETRY_MS = [500, 15_000];
 
-const seen = () => document.visibilityState === "visible";
+const isPageVisible = () => document.visibilityState === "visible";
 
-/** Told whether the coordinator answers: `ok` or `lost`. */
-export const link = new EventTarget();
-let linked = true;
-export function linkIs(ok) {
-  if (ok === linked) return;
-  linked = ok;
-  link.dispatchEvent(new CustomEvent("change", { detail: ok }));
+/** Emits `change` when the coordinator becomes reachable (detail `true`) or unreachable (`false`). */
+export const connection = new EventTarget();
+let isConnected = true;
+export function setConnected(connected) {
+  if (connected === isConnected) return;
+  isConnected = connected;
+  connection.dispatchEvent(new CustomEvent("change", { detail: connected }));
 }
 
 /**
- * Follows a run's events behind seq `after`, each once and in order, over any loss of the connection, until its end
- * or until `signal` aborts. Handlers: `event(envelope)`, `end({run, status, seq})`, `state("live"|"lost"|"resting"|"ended")`.
+ * Follows the events of a run after seq `after`, each exactly once and in order across reconnects, until the run ends
+ * or `signal` aborts. Handlers: `onEvent(envelope)`, `onEnd({ run, status, seq })` and `onState("live" | "lost" |
+ * "paused" | "ended")`.
  */
-export function follow(run, { after = 0, event, end, state = () => {} }, signal) {
+export function followRun(run, { after = 0, onEvent, onEnd, onState = () => {} }, signal) {
   let source = null;
-  let last = after;
-  let wait = RETRY_MS[0];
+  let lastSeq = after;
+  let delay = RETRY_MS[0];
   let timer = null;
-  let over = false;
+  let hasEnded = false;
 
   const close = () => {
     clearTimeout(timer);
     source?.close();
     source = null;
   };
-  const open = () => {
+  const connect = () => {
     close();
-    if (over || signal.aborted) return;
-    if (!seen()) return state("resting");
-    source = new EventSource(`/v1/runs/${encodeURIComponent(run)}/follow?after=${last}`);
+    if (hasEnded || signal.aborted) return;
+    if (!isPageVisible()) return onState("paused");
+    source = new EventSource(`/v1/runs/${encodeURIComponent(run)}/follow?after=${lastSeq}`);
     source.onopen = () => {
-      wait = RETRY_MS[0];
-      linkIs(true);
-      state("live");
+      delay = RETRY_MS[0];
+      setConnected(true);
+      onState("live");
     };
     source.onmessage = (message) => {
       const envelope = JSON.parse(message.data);
-      // After a loss the stream may begin with what was here already.
-      if (!envelope || envelope.seq <= last) return;
-      last = envelope.seq;
-      event(envelope);
+      // After a reconnect the stream may repeat events.
+      if (!envelope || envelope.seq <= lastSeq) return;
+      lastSeq = envelope.seq;
+      onEvent(envelope);
     };
     source.addEventListener("end", (message) => {
-      over = true;
+      hasEnded = true;
       close();
-      state("ended");
-      end?.(JSON.parse(message.data));
+      onState("ended");
+      onEnd?.(JSON.parse(message.data));
     });
     source.onerror = () => {
       close();
-      state("lost");
-      timer = setTimeout(open, wait);
-      wait = Math.min(wait * 2, RETRY_MS[1]);
+      onState("lost");
+      timer = setTimeout(connect, delay);
+      delay = Math.min(delay * 2, RETRY_MS[1]);
     };
   };
-  document.addEventListener("visibilitychange", open, { signal });
+  document.addEventListener("visibilitychange", connect, { signal });
   signal.addEventListener("abort", close);
-  open();
-  return { last: () => last };
+  connect();
+  return { lastSeq: () => lastSeq };
 }
 
 /**
- * The timeline of the run at `path`, as it is now. Where it is `known` already, only its turns from the newest known one on
- * are fetched: no other can have changed.
+ * Fetches the current timeline of the run at `path`. With a `known` timeline, only its newest turn and later ones are
+ * fetched, because no earlier turn can change.
  */
-export async function freshTimeline(path, known, signal) {
-  const news = await get(`${path}/timeline`, { after: known?.head }, { signal });
-  if (!known) return news;
-  const first = news.turns[0]?.turn ?? Infinity;
-  return { ...news, turns: [...known.turns.filter((row) => row.turn < first), ...news.turns] };
+export async function refreshTimeline(path, known, signal) {
+  const update = await get(`${path}/timeline`, { after: known?.head }, { signal });
+  if (!known) return update;
+  const firstTurn = update.turns[0]?.turn ?? Infinity;
+  return { ...update, turns: [...known.turns.filter((row) => row.turn < firstTurn), ...update.turns] };
 }
 
 /**
- * Asks `ask(signal)` now and then every `every` milliseconds while the page is seen, never twice at once, until
- * `signal` aborts. Answers a function that asks anew at once, and resolves when that is done: a round that was under
- * way is given up, for its answer is older than what made somebody ask. So `ask` tells nothing once its signal has
- * aborted. What it throws is told to `failed`, and asked again later and later. `later` = the caller asks first.
+ * Calls `load(signal)` immediately (unless `skipFirst`) and then every `intervalMs` while the page is visible, one
+ * round at a time, until `signal` aborts. Returns a function that starts a round at once and resolves when it is done.
+ * It aborts a round in progress, whose response may predate the change that caused the call; `load` must therefore have
+ * no effect after its signal aborted. API errors go to `onError` and increase the delay.
  */
-export function poll(ask, { every, failed = () => {}, later = false }, signal) {
+export function poll(load, { intervalMs, onError = () => {}, skipFirst = false }, signal) {
   let timer = null;
-  let under = null;
-  let wait = every;
+  let activeRound = null;
+  let delay = intervalMs;
 
-  const round = async (of) => {
+  const runRound = async (roundSignal) => {
     try {
-      await ask(of);
-      wait = every;
-      linkIs(true);
+      await load(roundSignal);
+      delay = intervalMs;
+      setConnected(true);
     } catch (error) {
-      if (isAbort(error) || of.aborted) return;
+      if (isAbortError(error) || roundSignal.aborted) return;
       if (error.status === undefined) throw error;
-      wait = Math.min(Math.max(wait, RETRY_MS[0]) * 2, RETRY_MS[1]);
-      if (error.status === 0) linkIs(false);
-      failed(error);
+      delay = Math.min(Math.max(delay, RETRY_MS[0]) * 2, RETRY_MS[1]);
+      if (error.status === 0) setConnected(false);
+      onError(error);
     }
   };
-  const run = () => {
+  const startRound = () => {
     clearTimeout(timer);
-    under?.abort();
+    activeRound?.abort();
     if (signal.aborted) return Promise.resolve();
-    const mine = new AbortController();
-    under = mine;
-    return round(AbortSignal.any([signal, mine.signal])).finally(() => {
-      // A round that was given up has another behind it already.
-      if (under !== mine) return;
-      under = null;
-      if (!signal.aborted && seen()) timer = setTimeout(run, wait);
+    const round = new AbortController();
+    activeRound = round;
+    return runRound(AbortSignal.any([signal, round.signal])).finally(() => {
+      // An aborted round was already replaced by another.
+      if (activeRound !== round) return;
+      activeRound = null;
+      if (!signal.aborted && isPageVisible()) timer = setTimeout(startRound, delay);
     });
   };
-  // One that is under way goes on: nobody did anything that it might not know of.
-  document.addEventListener("visibilitychange", () => seen() && under === null && run(), { signal });
+  // A round in progress may finish: becoming visible does not make its response outdated.
+  document.addEventListener("visibilitychange", () => isPageVisible() && activeRound === null && startRound(), { signal });
   signal.addEventListener("abort", () => clearTimeout(timer));
-  if (later) timer = setTimeout(run, every);
-  else run();
-  return run;
+  if (skipFirst) timer = setTimeout(startRound, intervalMs);
+  else startRound();
+  return startRound;
 }

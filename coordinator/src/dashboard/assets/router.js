@@ -1,12 +1,12 @@
-// Which page an address means. A page is a module with `open(main, {params, query, signal})`; what it began ends when
-// its signal aborts, which is when another page opens.
+// Maps URLs to pages. A page is a module that exports `open(main, { params, query, signal })`. The signal aborts when
+// another page opens, and everything the page started stops with it.
 
-import { byId, fill, h } from "./dom.js";
-import { get, isAbort } from "./api.js";
-import { prose, short, whole } from "./format.js";
+import { byId, h, setChildren } from "./dom.js";
+import { get, isAbortError } from "./api.js";
+import { formatDateTime, renderProse, shortId } from "./format.js";
 
-/** `:name` is one part of a path. Links within the dashboard are of these forms alone. */
-const PAGES = [
+/** Routes of the dashboard; `:name` matches one path segment. */
+const ROUTES = [
   { path: "", page: "overview", title: "Overview", load: () => import("./pages/overview.js") },
   { path: "backlog", page: "backlog", title: "Backlog", load: () => import("./pages/backlog.js") },
   { path: "metrics", page: "metrics", title: "Metrics", load: () => import("./pages/metrics.js") },
@@ -15,7 +15,7 @@ const PAGES = [
   { path: "login", page: "login", title: "Sign in", load: () => import("./pages/login.js") },
 ];
 
-export const to = {
+export const urlTo = {
   overview: () => "/ui/",
   backlog: (query = "") => `/ui/backlog${query}`,
   metrics: () => "/ui/metrics",
@@ -24,79 +24,79 @@ export const to = {
   login: (next) => `/ui/login${next ? `?next=${encodeURIComponent(next)}` : ""}`,
 };
 
-/** A part of a path; one that is not encoded as parts are is taken as it stands. */
-function decoded(part) {
+/** Decodes a path segment; a segment with invalid encoding is returned unchanged. */
+function decodeSegment(segment) {
   try {
-    return decodeURIComponent(part);
+    return decodeURIComponent(segment);
   } catch {
-    return part;
+    return segment;
   }
 }
 
-function match(pathname) {
-  const parts = pathname.replace(/^\/ui\/?/, "").replace(/\/$/, "").split("/");
-  for (const known of PAGES) {
-    const wanted = known.path.split("/");
-    if (wanted.length !== parts.length) continue;
+function matchRoute(pathname) {
+  const segments = pathname.replace(/^\/ui\/?/, "").replace(/\/$/, "").split("/");
+  for (const route of ROUTES) {
+    const expected = route.path.split("/");
+    if (expected.length !== segments.length) continue;
     const params = {};
-    const fits = wanted.every((part, n) => {
-      if (!part.startsWith(":")) return part === parts[n];
-      params[part.slice(1)] = decoded(parts[n]);
-      return parts[n] !== "";
+    const matches = expected.every((segment, n) => {
+      if (!segment.startsWith(":")) return segment === segments[n];
+      params[segment.slice(1)] = decodeSegment(segments[n]);
+      return segments[n] !== "";
     });
-    if (fits) return { ...known, params };
+    if (matches) return { ...route, params };
   }
   return null;
 }
 
-let leave = new AbortController();
-let opened = "";
+let pageAbort = new AbortController();
+let openedPath = "";
 
-/** How long until a page that could not be opened, for the coordinator did not answer, is opened again. */
-const AGAIN_MS = 3000;
+/** Delay before a page is reopened after the coordinator failed to respond. */
+const RETRY_MS = 3000;
 
-/** Sets the title of the window: what a person looks for among twenty tabs. */
-export function title(text) {
+/** Sets the window title. */
+export function setTitle(text) {
   document.title = text ? `${text} · docket` : "docket";
 }
 
-/** Opens the page of the present address. */
-export async function show() {
-  leave.abort();
-  leave = new AbortController();
-  const { signal } = leave;
+/** Opens the page of the current URL. */
+export async function showPage() {
+  pageAbort.abort();
+  pageAbort = new AbortController();
+  const { signal } = pageAbort;
   const main = byId("main");
-  const found = match(location.pathname);
-  const again = opened === location.pathname;
-  opened = location.pathname;
+  const route = matchRoute(location.pathname);
+  const isSamePath = openedPath === location.pathname;
+  openedPath = location.pathname;
   for (const link of document.querySelectorAll("[data-page]")) {
-    if (link.dataset.page === found?.page) link.setAttribute("aria-current", "page");
+    if (link.dataset.page === route?.page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.body.dataset.at = found?.page ?? "nowhere";
-  title(found?.title ?? "No such page");
-  if (!found) {
-    fill(main, h("h1", {}, "No such page"), h("p", {}, h("a", { href: "/ui/" }, "Back to the overview")));
+  document.body.dataset.at = route?.page ?? "none";
+  setTitle(route?.title ?? "Page not found");
+  if (!route) {
+    setChildren(main, h("h1", {}, "Page not found"), h("p", {}, h("a", { href: "/ui/" }, "Back to the overview")));
     return;
   }
   main.setAttribute("aria-busy", "true");
   try {
-    const page = await found.load();
+    const page = await route.load();
     if (signal.aborted) return;
-    if (!again) {
-      fill(main);
+    if (!isSamePath) {
+      setChildren(main);
       window.scrollTo(0, 0);
     }
-    await page.open(main, { params: found.params, query: new URLSearchParams(location.search), signal });
+    await page.open(main, { params: route.params, query: new URLSearchParams(location.search), signal });
   } catch (error) {
-    if (isAbort(error) || signal.aborted) return;
-    const gone = error.status === 404 && found.params.id ? await archived(found, signal) : null;
+    if (isAbortError(error) || signal.aborted) return;
+    const notice = error.status === 404 && route.params.id ? await archivedNotice(route, signal) : null;
     if (signal.aborted) return;
-    if (gone) return void fill(main, gone);
-    fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, prose(error.message)));
+    if (notice) return void setChildren(main, notice);
+    setChildren(main, h("h1", {}, "This page could not be loaded"), h("p", { class: "error", role: "alert" }, renderProse(error.message)));
     if (error.status === undefined) throw error;
     if (error.status === 0 || error.status >= 500) {
-      const timer = setTimeout(show, AGAIN_MS);
+      const timer = setTimeout(showPage, RETRY_MS);
       signal.addEventListener("abort", () => clearTimeout(timer));
     }
   } finally {
@@ -104,32 +104,32 @@ export async function show() {
   }
 }
 
-/** What to say of a task or run that went to the archive; null where it did not. */
-async function archived({ params, title: kind }, signal) {
+/** The notice for an archived task or run; null if the id is not archived. */
+async function archivedNotice({ params, title: kind }, signal) {
   const stub = await get(`/v1/archived/${encodeURIComponent(params.id)}`, null, { signal }).catch(() => null);
   if (!stub) return null;
-  const id = short(params.id);
+  const id = shortId(params.id);
   return [
     h("h1", {}, `${kind} ${id} is archived`),
-    h("p", {}, prose(`It was archived on ${whole(stub.archived_at)}. \`docket show ${id}\` shows it from there, and \`docket archive restore ${id}\` brings it back.`)),
+    h("p", {}, renderProse(`Archived on ${formatDateTime(stub.archived_at)}. \`docket show ${id}\` shows it from the archive; \`docket archive restore ${id}\` restores it.`)),
   ];
 }
 
-/** Goes to an address of the dashboard. */
-export function go(address, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", address);
-  return show();
+/** Opens a URL of the dashboard. */
+export function navigate(url, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  return showPage();
 }
 
-/** Keeps what the page shows in its address, without opening it anew. */
-export function remember(query) {
+/** Stores the state of the page in the query string without reopening the page. */
+export function replaceQuery(query) {
   const text = query.toString();
   history.replaceState(null, "", `${location.pathname}${text ? `?${text}` : ""}`);
 }
 
-/** Follows links and the browser's arrows from now on. */
-export function start() {
-  addEventListener("popstate", show);
+/** Opens the first page and starts handling links and history navigation. */
+export function startRouter() {
+  addEventListener("popstate", showPage);
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href]");
     if (!link || event.defaultPrevented || event.button !== 0) return;
@@ -138,7 +138,7 @@ export function start() {
     if (url.origin !== location.origin || !url.pathname.startsWith("/ui") || url.pathname.startsWith("/ui/assets/")) return;
     if (url.hash && url.pathname === location.pathname && url.search === location.search) return;
     event.preventDefault();
-    go(url.pathname + url.search).then(() => byId("main").focus({ preventScroll: true }));
+    navigate(url.pathname + url.search).then(() => byId("main").focus({ preventScroll: true }));
   });
-  return show();
+  return showPage();
 }

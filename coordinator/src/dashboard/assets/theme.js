@@ -1,11 +1,11 @@
-// The theme, before the first paint: the person's choice, or what their system says.
+// Applies the user's theme before the first paint. Without a choice, the page follows the system.
 (function () {
   "use strict";
   var choice = null;
   try {
     choice = localStorage.getItem("docket-theme");
   } catch (_) {
-    // A browser that keeps nothing follows the system.
+    // Without storage the page follows the system.
   }
   if (choice === "light" || choice === "dark") document.documentElement.dataset.theme = choice;
 })();

@@ -1,440 +1,443 @@
-// The backlog: filtered, sorted, acted on. Rows are drawn as they come into sight, so that thousands scroll as ten do;
-// pages of them are asked for as one gets near their end.
+// Backlog page: filters, sorting, bulk actions and the task panel. Only visible rows are drawn, so that thousands of
+// tasks scroll smoothly, and further pages are loaded as the user scrolls towards the end.
 
-import { get, may } from "../api.js";
-import { bulkBar } from "../bulk.js";
-import { Held, PAGE_MAX } from "../backlog/held.js";
-import { Side } from "../backlog/side.js";
-import { fill, h, listen, refill } from "../dom.js";
-import { count, line, plural, short, since } from "../format.js";
-import { bind } from "../keys.js";
+import { can, get } from "../api.js";
+import { bulkActionButtons } from "../backlog/bulk-actions.js";
+import { LoadedTasks, PAGE_SIZE_MAX } from "../backlog/loaded-tasks.js";
+import { TaskPanel } from "../backlog/task-panel.js";
+import { h, listen, setChildren, updateChildren } from "../dom.js";
+import { formatCount, pluralize, shortId, singleLine, timeAgo } from "../format.js";
+import { bindKeys } from "../keyboard.js";
 import { poll } from "../live.js";
-import { stateOf } from "../parts.js";
-import { go, remember, to } from "../router.js";
+import { taskStateBadge } from "../components.js";
+import { navigate, replaceQuery, urlTo } from "../router.js";
 
 const STATES = ["pending", "scheduled", "available", "running", "retryable", "blocked", "completed", "cancelled", "discarded"];
-/** Rows of what is held that must be left below before the next page is asked for. */
-const AHEAD = 60;
-/** Tasks that are asked for to be sorted in another order than they come in; of more, the newest are. */
+/** The next page is loaded when fewer loaded rows than this remain below the visible ones. */
+const PREFETCH_ROWS = 60;
+/** Most tasks that are loaded to sort in an order other than the API's; beyond that, only the newest are sorted. */
 const SORTED_MAX = 5000;
-/** How often what is held is asked for again. */
-const EVERY_MS = 5000;
-/** Height of a row, as the style has it: 2.25rem. */
+/** How often the loaded tasks are refreshed. */
+const REFRESH_MS = 5000;
+/** Row height in rem, as in the style sheet. */
 const ROW_REM = 2.25;
-/** Rows drawn beyond what is seen. */
-const SPARE = 8;
+/** Extra rows that are drawn above and below the visible ones. */
+const OVERSCAN_ROWS = 8;
 
-const SORTS = {
-  newest: { words: "Submitted", by: (a, b) => (a.id < b.id ? 1 : -1) },
-  state: { words: "State", by: (a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) },
-  title: { words: "Title", by: (a, b) => a.spec.title.localeCompare(b.spec.title) },
-  queue: { words: "Queue", by: (a, b) => a.spec.queue.localeCompare(b.spec.queue) },
-  priority: { words: "Priority", by: (a, b) => (b.spec.priority ?? 0) - (a.spec.priority ?? 0) },
+const SORT_ORDERS = {
+  newest: { label: "Submitted", compare: (a, b) => (a.id < b.id ? 1 : -1) },
+  state: { label: "State", compare: (a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) },
+  title: { label: "Title", compare: (a, b) => a.spec.title.localeCompare(b.spec.title) },
+  queue: { label: "Queue", compare: (a, b) => a.spec.queue.localeCompare(b.spec.queue) },
+  priority: { label: "Priority", compare: (a, b) => (b.spec.priority ?? 0) - (a.spec.priority ?? 0) },
 };
 
 export async function open(main, { query, signal }) {
-  const page = new Backlog(query, signal);
+  const page = new BacklogPage(query, signal);
   page.draw(main);
   await page.load();
 }
 
-class Backlog {
+class BacklogPage {
   constructor(query, signal) {
     this.signal = signal;
     this.filter = {
-      states: new Set((query.get("state") ?? "").split(",").filter((word) => STATES.includes(word))),
+      states: new Set((query.get("state") ?? "").split(",").filter((state) => STATES.includes(state))),
       queue: query.get("queue") ?? "",
       batch: query.get("batch") ?? "",
       title: query.get("title") ?? "",
     };
-    this.sort = SORTS[query.get("sort")] ? query.get("sort") : "newest";
+    this.sort = SORT_ORDERS[query.get("sort")] ? query.get("sort") : "newest";
     this.reverse = query.get("reverse") === "1";
-    this.at = query.get("task");
-    this.chosen = new Set();
-    const failed = (error) => fill(this.told, error.message);
-    this.held = new Held({ asked: () => this.asked(), changed: () => this.arrange(), failed }, signal);
-    this.side = new Side({ changed: () => this.anew(), closed: () => this.close() }, signal);
+    this.activeId = query.get("task");
+    this.selected = new Set();
+    const onError = (error) => setChildren(this.statusLine, error.message);
+    this.loaded = new LoadedTasks({ getFilter: () => this.apiFilter(), onChange: () => this.sortRows(), onError }, signal);
+    this.taskPanel = new TaskPanel({ onChange: () => this.refreshAll(), onClose: () => this.closePanel() }, signal);
     this.rows = [];
-    this.drawn = new Map();
-    this.part = "title";
-    this.busy = false;
+    this.drawnRows = new Map();
+    this.focusPart = "title";
+    this.isBusy = false;
   }
 
-  /** The filter as the API takes it. */
-  asked() {
+  /** The filter as query parameters of the API. */
+  apiFilter() {
     const { states, queue, batch, title } = this.filter;
     return { state: [...states].join(","), queue, batch, title: title && (/[*?]/.test(title) ? title : `*${title}*`) };
   }
 
   isFiltered() {
-    return Object.values(this.asked()).some(Boolean);
+    return Object.values(this.apiFilter()).some(Boolean);
   }
 
   draw(main) {
-    this.told = h("span", { class: "muted", role: "status" });
-    this.body = h("div", { class: "grid-body", role: "rowgroup" });
-    this.bulk = h("div", { class: "bulk" });
-    this.head = h("div", { class: "grid-row grid-head", role: "row" });
-    this.list = h("div", { class: "list", role: "grid", tabindex: "0", "aria-label": "Tasks", "aria-multiselectable": "true" }, h("div", { role: "rowgroup" }, this.head), this.body);
-    this.both = h("div", { class: "backlog" }, h("section", { class: "panel", "aria-label": "List of tasks" }, this.bulk, this.list), this.side.place);
-    fill(main, h("div", { class: "head" }, h("h1", {}, "Backlog"), this.told), this.filters(), this.both);
-    listen(this.list, "scroll", () => this.paint(), this.signal);
-    listen(this.list, "keydown", (event) => this.arrow(event), this.signal);
-    const watch = new ResizeObserver(() => this.paint());
-    watch.observe(this.list);
-    this.signal.addEventListener("abort", () => watch.disconnect());
-    this.keys();
-    this.tellHead();
-    this.tellBulk();
-    if (this.at) this.look(this.at);
+    this.statusLine = h("span", { class: "muted", role: "status" });
+    this.gridBody = h("div", { class: "grid-body", role: "rowgroup" });
+    this.bulkBar = h("div", { class: "bulk" });
+    this.headerRow = h("div", { class: "grid-row grid-head", role: "row" });
+    this.list = h("div", { class: "list", role: "grid", tabindex: "0", "aria-label": "Tasks", "aria-multiselectable": "true" }, h("div", { role: "rowgroup" }, this.headerRow), this.gridBody);
+    this.layout = h("div", { class: "backlog" }, h("section", { class: "panel", "aria-label": "Task list" }, this.bulkBar, this.list), this.taskPanel.element);
+    setChildren(main, h("div", { class: "head" }, h("h1", {}, "Backlog"), this.statusLine), this.filterForm(), this.layout);
+    listen(this.list, "scroll", () => this.drawVisibleRows(), this.signal);
+    listen(this.list, "keydown", (event) => this.handleArrowKey(event), this.signal);
+    const observer = new ResizeObserver(() => this.drawVisibleRows());
+    observer.observe(this.list);
+    this.signal.addEventListener("abort", () => observer.disconnect());
+    this.bindPageKeys();
+    this.drawHeader();
+    this.drawBulkBar();
+    if (this.activeId) this.openPanel(this.activeId);
   }
 
-  filters() {
+  filterForm() {
     const { states, queue, title } = this.filter;
     let timer = null;
-    const soon = () => {
+    const applySoon = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => this.refilter(), 200);
+      timer = setTimeout(() => this.applyFilter(), 200);
     };
-    const input = (name, label, value, wide) => {
+    const textField = (name, label, value, wide) => {
       const id = `filter-${name}`;
-      const on = { input: (event) => ((this.filter[name] = event.target.value.trim()), soon()) };
+      const on = { input: (event) => ((this.filter[name] = event.target.value.trim()), applySoon()) };
       return h("div", { class: ["field", wide && "wide"] }, h("label", { for: id }, label), h("input", { id, type: "search", list: name === "queue" ? "queues" : null, value, autocomplete: "off", spellcheck: "false", on }));
     };
-    const box = (word) => {
-      const on = { change: (event) => (event.target.checked ? states.add(word) : states.delete(word), this.refilter()) };
-      return h("label", {}, h("input", { type: "checkbox", checked: states.has(word), on }), word);
+    const stateBox = (state) => {
+      const on = { change: (event) => (event.target.checked ? states.add(state) : states.delete(state), this.applyFilter()) };
+      return h("label", {}, h("input", { type: "checkbox", checked: states.has(state), on }), state);
     };
-    const sort = h(
+    const sortSelect = h(
       "select",
       { id: "filter-sort", on: { change: (event) => this.sortBy(event.target.value) } },
-      Object.entries(SORTS).map(([name, { words }]) => h("option", { value: name, selected: name === this.sort }, words)),
+      Object.entries(SORT_ORDERS).map(([name, { label }]) => h("option", { value: name, selected: name === this.sort }, label)),
     );
-    const queues = h("datalist", { id: "queues" });
-    const batches = h("select", { id: "filter-batch", on: { change: (event) => ((this.filter.batch = event.target.value), this.refilter()) } });
-    this.choices(queues, batches);
+    const queueOptions = h("datalist", { id: "queues" });
+    const batchSelect = h("select", { id: "filter-batch", on: { change: (event) => ((this.filter.batch = event.target.value), this.applyFilter()) } });
+    this.loadFilterOptions(queueOptions, batchSelect);
     return h(
       "form",
       { role: "search", "aria-label": "Filters", on: { submit: (event) => event.preventDefault() } },
-      h("div", { class: "filters" }, input("title", "Title holds", title, true), input("queue", "Queue", queue), queues, h("div", { class: "field" }, h("label", { for: "filter-batch" }, "Batch"), batches), h("div", { class: "field" }, h("label", { for: "filter-sort" }, "Sort by"), sort)),
-      h("fieldset", { class: "states" }, h("legend", { class: "unseen" }, "States"), STATES.map(box)),
+      h("div", { class: "filters" }, textField("title", "Title contains", title, true), textField("queue", "Queue", queue), queueOptions, h("div", { class: "field" }, h("label", { for: "filter-batch" }, "Batch"), batchSelect), h("div", { class: "field" }, h("label", { for: "filter-sort" }, "Sort by"), sortSelect)),
+      h("fieldset", { class: "states" }, h("legend", { class: "visually-hidden" }, "States"), STATES.map(stateBox)),
     );
   }
 
-  /** Queues and batches that there are; the filter's own is there in any case. */
-  async choices(queues, batches) {
-    const tell = (known) => {
+  /** Loads the queues and batches to choose from. The batch of the current filter is always offered. */
+  async loadFilterOptions(queueOptions, batchSelect) {
+    const showBatches = (known) => {
       const { batch } = this.filter;
-      const rest = batch && !known.some((one) => one.id === batch) ? [{ id: batch }] : [];
-      const name = (one) => `${one.name ? `${line(one.name, 40)} ` : ""}${short(one.id)}${one.tasks ? ` (${count(one.tasks)})` : ""}`;
-      fill(batches, h("option", { value: "" }, "any"), [...rest, ...known].map((one) => h("option", { value: one.id, selected: one.id === batch }, name(one))));
+      const selected = batch && !known.some((one) => one.id === batch) ? [{ id: batch }] : [];
+      const label = (one) => `${one.name ? `${singleLine(one.name, 40)} ` : ""}${shortId(one.id)}${one.tasks ? ` (${formatCount(one.tasks)})` : ""}`;
+      setChildren(batchSelect, h("option", { value: "" }, "any"), [...selected, ...known].map((one) => h("option", { value: one.id, selected: one.id === batch }, label(one))));
     };
-    tell([]);
+    showBatches([]);
     try {
-      const [there, list] = await Promise.all([get("/v1/queues", null, { signal: this.signal }), get("/v1/batches", null, { signal: this.signal })]);
-      fill(queues, there.queues.map((one) => h("option", { value: one.name })));
-      tell(list.batches);
+      const [queueList, batchList] = await Promise.all([get("/v1/queues", null, { signal: this.signal }), get("/v1/batches", null, { signal: this.signal })]);
+      setChildren(queueOptions, queueList.queues.map((one) => h("option", { value: one.name })));
+      showBatches(batchList.batches);
     } catch {
-      // One can type a queue, and go on without batches.
+      // The filters work without suggestions: a queue can be typed.
     }
   }
 
-  /** Marks the row that lies so many rows from the marked one. */
-  step(by) {
-    const now = this.rows.findIndex((task) => task.id === this.at);
-    const row = Math.max(0, Math.min(this.rows.length - 1, now < 0 ? by - 1 : now + by));
-    if (this.rows[row]) this.mark(this.rows[row].id, row);
+  /** Makes the row `step` rows from the active one active. */
+  moveActive(step) {
+    const current = this.rows.findIndex((task) => task.id === this.activeId);
+    const index = Math.max(0, Math.min(this.rows.length - 1, current < 0 ? step - 1 : current + step));
+    if (this.rows[index]) this.setActive(this.rows[index].id, index);
   }
 
-  /** The arrows within the list, as in any grid: up and down the rows, left and right in one. */
-  arrow(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || this.head.contains(event.target)) return;
-    const page = Math.max(1, Math.floor(this.list.clientHeight / rowHeight()) - 2);
-    const rows = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
-    if (event.key in rows) {
-      this.step(rows[event.key]);
+  /** Arrow keys in the list: up and down between rows, left and right within a row. */
+  handleArrowKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.headerRow.contains(event.target)) return;
+    const pageRows = Math.max(1, Math.floor(this.list.clientHeight / rowHeight()) - 2);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: pageRows, PageUp: -pageRows, Home: -this.rows.length, End: this.rows.length };
+    if (event.key in steps) {
+      this.moveActive(steps[event.key]);
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      this.part = event.key === "ArrowLeft" && may.submit() ? "box" : "title";
-      this.hold();
+      this.focusPart = event.key === "ArrowLeft" && can.submit() ? "box" : "title";
+      this.focusActive();
     } else {
       return;
     }
     event.preventDefault();
   }
 
-  keys() {
-    bind(
+  bindPageKeys() {
+    bindKeys(
       {
-        j: { does: "Next task (↓ within the list)", run: () => this.step(1) },
-        k: { does: "Task before (↑ within the list)", run: () => this.step(-1) },
-        x: { does: "Select the task", run: () => this.at && this.choose(this.at, !this.chosen.has(this.at)) },
-        Enter: { does: "Open the task", run: (event) => this.enter(event) },
-        Escape: { does: "Close the side, or let go of what is selected", run: () => (this.side.open ? this.close() : this.chooseNone()) },
+        j: { label: "Next task (↓ within the list)", run: () => this.moveActive(1) },
+        k: { label: "Previous task (↑ within the list)", run: () => this.moveActive(-1) },
+        x: { label: "Select the task", run: () => this.activeId && this.setSelected(this.activeId, !this.selected.has(this.activeId)) },
+        Enter: { label: "Open the task", run: (event) => this.handleEnter(event) },
+        Escape: { label: "Close the panel or clear the selection", run: () => (this.taskPanel.isOpen ? this.closePanel() : this.clearSelection()) },
       },
       this.signal,
     );
   }
 
-  /** Enter on a button or a link is the browser's own. */
-  enter(event) {
+  /** Opens the active task. On a link or button, Enter clicks it as usual. */
+  handleEnter(event) {
     if (event.target.closest("a[href],button")) return event.target.click();
-    const task = this.held.tasks.get(this.at);
-    if (task) go(task.last_run ? to.run(task.last_run) : to.task(task.id));
+    const task = this.loaded.tasks.get(this.activeId);
+    if (task) navigate(task.last_run ? urlTo.run(task.last_run) : urlTo.task(task.id));
   }
 
-  refilter() {
-    this.held.forget();
-    this.chosen.clear();
+  applyFilter() {
+    this.loaded.reset();
+    this.selected.clear();
     this.list.scrollTop = 0;
-    this.remember();
-    this.tellBulk();
-    this.again();
+    this.updateUrl();
+    this.drawBulkBar();
+    this.refresh();
   }
 
-  /** After something was done: what was asked before does not know of it. */
-  anew() {
-    this.held.outdate();
-    this.again();
+  /** Reloads after an action and discards responses that predate it. */
+  refreshAll() {
+    this.loaded.invalidate();
+    this.refresh();
   }
 
   sortBy(name) {
     this.reverse = name === this.sort && !this.reverse;
     this.sort = name;
     document.getElementById("filter-sort").value = name;
-    this.remember();
-    this.tellHead();
-    this.arrange();
+    this.updateUrl();
+    this.drawHeader();
+    this.sortRows();
   }
 
-  remember() {
+  updateUrl() {
     const query = new URLSearchParams();
-    const { states, ...words } = this.filter;
+    const { states, ...texts } = this.filter;
     if (states.size) query.set("state", [...states].join(","));
-    for (const [name, word] of Object.entries(words)) if (word) query.set(name, word);
+    for (const [name, value] of Object.entries(texts)) if (value) query.set(name, value);
     if (this.sort !== "newest") query.set("sort", this.sort);
     if (this.reverse) query.set("reverse", "1");
-    if (this.at && this.side.open) query.set("task", this.at);
-    remember(query);
+    if (this.activeId && this.taskPanel.isOpen) query.set("task", this.activeId);
+    replaceQuery(query);
   }
 
   async load() {
-    const failed = (error) => fill(this.told, error.message);
-    const round = async (signal) => {
-      this.side.again();
-      await this.held.round(() => this.seen(), signal);
+    const onError = (error) => setChildren(this.statusLine, error.message);
+    const refreshRound = async (signal) => {
+      this.taskPanel.refresh();
+      await this.loaded.refresh(() => this.visibleIds(), signal);
     };
-    this.again = poll(round, { every: EVERY_MS, later: true, failed }, this.signal);
-    await this.again();
+    this.refresh = poll(refreshRound, { intervalMs: REFRESH_MS, skipFirst: true, onError }, this.signal);
+    await this.refresh();
   }
 
-  /** Ids of what is in sight; none where another order spreads it over all that is held. */
-  seen() {
-    return this.sort === "newest" ? [...this.drawn.keys()] : [];
+  /** Ids of the visible rows if they are contiguous in the API's order; in any other order none. */
+  visibleIds() {
+    return this.sort === "newest" ? [...this.drawnRows.keys()] : [];
   }
 
-  arrange() {
-    const { by } = SORTS[this.sort];
-    this.rows = [...this.held.tasks.values()].sort((a, b) => by(a, b) || (a.id < b.id ? 1 : -1));
+  sortRows() {
+    const { compare } = SORT_ORDERS[this.sort];
+    this.rows = [...this.loaded.tasks.values()].sort((a, b) => compare(a, b) || (a.id < b.id ? 1 : -1));
     if (this.reverse) this.rows.reverse();
-    for (const id of this.chosen) if (!this.held.tasks.has(id)) this.chosen.delete(id);
-    const rest = this.isOwnOrder() ? null : this.rest();
-    this.list.setAttribute("aria-rowcount", this.held.next ? -1 : this.rows.length + 1);
-    const words = this.rows.length === 0 ? "no task" : plural(this.rows.length, "task");
-    const told = rest ?? `${words}${this.held.next ? " so far" : ""}`;
-    // Those who hear the page hear it when it is another.
-    if (this.told.textContent !== told) fill(this.told, told);
-    this.paint();
-    this.tellBulk();
+    for (const id of this.selected) if (!this.loaded.tasks.has(id)) this.selected.delete(id);
+    const sortStatus = this.isApiOrder() ? null : this.loadRestForSort();
+    this.list.setAttribute("aria-rowcount", this.loaded.nextCursor ? -1 : this.rows.length + 1);
+    const total = this.rows.length === 0 ? "no tasks" : pluralize(this.rows.length, "task");
+    const status = sortStatus ?? `${total}${this.loaded.nextCursor ? " loaded" : ""}`;
+    // Screen readers announce each update, so update only on changes.
+    if (this.statusLine.textContent !== status) setChildren(this.statusLine, status);
+    this.drawVisibleRows();
+    this.drawBulkBar();
   }
 
-  /** Whether rows stand in the order in which the API gives them: then a page more goes below those that are there. */
-  isOwnOrder() {
+  /** Whether rows are in the API's order, so that further pages only append rows. */
+  isApiOrder() {
     return this.sort === "newest" && !this.reverse;
   }
 
-  /** For another order all are wanted: asks for the next of them, up to a bound, and says so; null once they are here. */
-  rest() {
-    if (!this.held.next) return null;
-    if (this.held.tasks.size >= SORTED_MAX) return `the newest ${count(this.rows.length)} tasks, sorted; there are more, which a filter brings within reach`;
-    this.held.more(PAGE_MAX);
-    return "asking for the rest, to sort all of them…";
+  /**
+   * Any other order needs all tasks: loads the next page, up to a limit, and returns a status text; null once all are
+   * loaded.
+   */
+  loadRestForSort() {
+    if (!this.loaded.nextCursor) return null;
+    if (this.loaded.tasks.size >= SORTED_MAX) return `sorted the newest ${formatCount(this.rows.length)} tasks; use a filter to reach older ones`;
+    this.loaded.loadMore(PAGE_SIZE_MAX);
+    return "loading all tasks to sort them…";
   }
 
-  /** Draws the rows in sight, and asks for more where few are left. */
-  paint() {
-    const high = rowHeight();
-    const first = Math.max(0, Math.floor(this.list.scrollTop / high) - SPARE);
-    const last = Math.min(this.rows.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / high) + SPARE);
-    this.body.style.height = `${Math.max(this.rows.length, 1) * high}px`;
-    const old = this.drawn;
-    this.drawn = new Map();
+  /** Draws the visible rows and loads more tasks near the end. */
+  drawVisibleRows() {
+    const height = rowHeight();
+    const first = Math.max(0, Math.floor(this.list.scrollTop / height) - OVERSCAN_ROWS);
+    const last = Math.min(this.rows.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / height) + OVERSCAN_ROWS);
+    this.gridBody.style.height = `${Math.max(this.rows.length, 1) * height}px`;
+    const previous = this.drawnRows;
+    this.drawnRows = new Map();
     const children = [];
-    let lost = null;
-    this.stop = this.held.tasks.has(this.at) ? this.at : this.rows[0]?.id;
+    let restoreFocus = null;
+    this.tabStopId = this.loaded.tasks.has(this.activeId) ? this.activeId : this.rows[0]?.id;
     for (let n = first; n < last; n += 1) {
       const task = this.rows[n];
-      const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}:${this.stop === task.id}`;
-      let row = old.get(task.id);
-      const held = row?.contains(document.activeElement) ? document.activeElement.dataset.part : null;
-      if (!row || row.dataset.mark !== mark) row = this.row(task, mark);
-      row.style.top = `${n * high}px`;
+      const signature = `${task.seq}:${task.state}:${this.selected.has(task.id)}:${this.activeId === task.id}:${this.tabStopId === task.id}`;
+      let row = previous.get(task.id);
+      const focusedPart = row?.contains(document.activeElement) ? document.activeElement.dataset.part : null;
+      if (!row || row.dataset.signature !== signature) row = this.taskRow(task, signature);
+      row.style.top = `${n * height}px`;
       row.setAttribute("aria-rowindex", n + 2);
-      this.drawn.set(task.id, row);
+      this.drawnRows.set(task.id, row);
       children.push(row);
-      if (held) lost = () => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true });
+      if (focusedPart) restoreFocus = () => row.querySelector(`[data-part="${focusedPart}"]`)?.focus({ preventScroll: true });
     }
-    if (this.rows.length === 0) children.push(this.nothing());
-    sync(this.body, children);
-    // A row that is told anew keeps the focus that it had.
-    if (lost && !this.body.contains(document.activeElement)) lost();
-    if (this.isOwnOrder() && this.rows.length - last < AHEAD) this.held.more();
+    if (this.rows.length === 0) children.push(this.emptyRow());
+    syncChildren(this.gridBody, children);
+    // A redrawn row keeps the focus.
+    if (restoreFocus && !this.gridBody.contains(document.activeElement)) restoreFocus();
+    if (this.isApiOrder() && this.rows.length - last < PREFETCH_ROWS) this.loaded.loadMore();
   }
 
-  nothing() {
-    const words = this.held.asking || this.held.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
-    return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted nothing" }, words));
+  emptyRow() {
+    const message = this.loaded.pendingPage || this.loaded.nextCursor === null ? "Loading…" : this.isFiltered() ? "No matching tasks." : "The backlog is empty. Use docket submit to add a task.";
+    return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted empty-cell" }, message));
   }
 
-  row(task, mark) {
-    const cell = (part, ...children) => h("span", { role: "gridcell", class: part }, children);
-    const title = line(task.spec.title || "untitled");
-    // One stop for Tab in the whole list: the marked row, or the first where none is.
-    const stop = this.stop === task.id ? 0 : -1;
-    const look = (event) => {
+  taskRow(task, signature) {
+    const cell = (className, ...children) => h("span", { role: "gridcell", class: className }, children);
+    const title = singleLine(task.spec.title || "untitled");
+    // The list has one tab stop: the active row, or the first row if none is active.
+    const tabIndex = this.tabStopId === task.id ? 0 : -1;
+    const openPanel = (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      this.look(task.id);
+      this.openPanel(task.id);
     };
     return h(
       "div",
-      { class: ["grid-row", this.at === task.id && "at"], role: "row", "aria-selected": String(this.chosen.has(task.id)), data: { mark } },
-      cell(null, may.submit() && h("input", { type: "checkbox", checked: this.chosen.has(task.id), "aria-label": `Select ${title}`, tabindex: stop, data: { part: "box" }, on: { change: (event) => this.choose(task.id, event.target.checked) } })),
-      cell(null, stateOf(task)),
-      cell(null, h("a", { href: to.task(task.id), title, tabindex: stop, data: { part: "title" }, on: { click: look } }, h("bdi", {}, title))),
+      { class: ["grid-row", this.activeId === task.id && "active"], role: "row", "aria-selected": String(this.selected.has(task.id)), data: { signature } },
+      cell(null, can.submit() && h("input", { type: "checkbox", checked: this.selected.has(task.id), "aria-label": `Select ${title}`, tabindex: tabIndex, data: { part: "box" }, on: { change: (event) => this.setSelected(task.id, event.target.checked) } })),
+      cell(null, taskStateBadge(task)),
+      cell(null, h("a", { href: urlTo.task(task.id), title, tabindex: tabIndex, data: { part: "title" }, on: { click: openPanel } }, h("bdi", {}, title))),
       cell("wide-only", task.spec.queue),
-      cell("wide-only mono muted", short(task.id)),
+      cell("wide-only mono muted", shortId(task.id)),
       cell("wide-only number", String(task.spec.priority ?? 0)),
-      cell("number muted", since(task.submitted_at)),
+      cell("number muted", timeAgo(task.submitted_at)),
     );
   }
 
-  tellHead() {
-    const sorts = (name, kind) => {
-      const { words } = SORTS[name];
-      const now = this.sort === name;
-      const order = now ? ((this.reverse ? name !== "newest" : name === "newest") ? "descending" : "ascending") : "none";
-      const sign = now ? (order === "descending" ? " ↓" : " ↑") : "";
-      return h("span", { role: "columnheader", "aria-sort": order, class: kind }, h("button", { type: "button", on: { click: () => this.sortBy(name) } }, words, h("span", { "aria-hidden": "true" }, sign)));
+  drawHeader() {
+    const sortHeader = (name, className) => {
+      const { label } = SORT_ORDERS[name];
+      const isActive = this.sort === name;
+      const order = isActive ? ((this.reverse ? name !== "newest" : name === "newest") ? "descending" : "ascending") : "none";
+      const arrow = isActive ? (order === "descending" ? " ↓" : " ↑") : "";
+      return h("span", { role: "columnheader", "aria-sort": order, class: className }, h("button", { type: "button", on: { click: () => this.sortBy(name) } }, label, h("span", { "aria-hidden": "true" }, arrow)));
     };
-    const all = may.submit() && h("input", { type: "checkbox", "aria-label": "Select all that are loaded", on: { change: (event) => this.chooseAll(event.target.checked) } });
-    this.all = all || null;
-    fill(
-      this.head,
-      h("span", { role: "columnheader" }, all, h("span", { class: "unseen" }, "Selected")),
-      sorts("state"),
-      sorts("title"),
-      sorts("queue", "wide-only"),
+    const selectAllBox = can.submit() && h("input", { type: "checkbox", "aria-label": "Select all loaded tasks", on: { change: (event) => this.setAllSelected(event.target.checked) } });
+    this.selectAllBox = selectAllBox || null;
+    setChildren(
+      this.headerRow,
+      h("span", { role: "columnheader" }, selectAllBox, h("span", { class: "visually-hidden" }, "Selected")),
+      sortHeader("state"),
+      sortHeader("title"),
+      sortHeader("queue", "wide-only"),
       h("span", { role: "columnheader", class: "wide-only" }, "Task"),
-      sorts("priority", "wide-only number"),
-      sorts("newest", "number"),
+      sortHeader("priority", "wide-only number"),
+      sortHeader("newest", "number"),
     );
   }
 
-  choose(id, on) {
-    if (!may.submit()) return;
-    if (on) this.chosen.add(id);
-    else this.chosen.delete(id);
-    this.paint();
-    this.tellBulk();
+  setSelected(id, selected) {
+    if (!can.submit()) return;
+    if (selected) this.selected.add(id);
+    else this.selected.delete(id);
+    this.drawVisibleRows();
+    this.drawBulkBar();
   }
 
-  chooseAll(on) {
-    this.chosen = new Set(on ? this.held.tasks.keys() : []);
-    this.paint();
-    this.tellBulk();
+  setAllSelected(selected) {
+    this.selected = new Set(selected ? this.loaded.tasks.keys() : []);
+    this.drawVisibleRows();
+    this.drawBulkBar();
   }
 
-  chooseNone() {
-    this.chooseAll(false);
+  clearSelection() {
+    this.setAllSelected(false);
   }
 
-  tellBulk() {
-    if (this.all) {
-      this.all.checked = this.chosen.size > 0 && this.chosen.size === this.held.tasks.size;
-      this.all.indeterminate = this.chosen.size > 0 && this.chosen.size < this.held.tasks.size;
+  drawBulkBar() {
+    if (this.selectAllBox) {
+      this.selectAllBox.checked = this.selected.size > 0 && this.selected.size === this.loaded.tasks.size;
+      this.selectAllBox.indeterminate = this.selected.size > 0 && this.selected.size < this.loaded.tasks.size;
     }
-    if (!may.submit()) {
-      this.bulk.hidden = true;
+    if (!can.submit()) {
+      this.bulkBar.hidden = true;
       return;
     }
-    const sign = `${this.chosen.size}:${this.isFiltered()}`;
-    if (this.bulk.dataset.sign === sign) return;
-    this.bulk.dataset.sign = sign;
-    const more = { chosen: () => [...this.chosen], filter: () => this.asked(), filtered: this.isFiltered(), busy: (on) => this.beBusy(on), done: () => (this.chooseNone(), this.anew()), again: () => this.anew() };
-    const words = this.chosen.size ? `${count(this.chosen.size)} selected` : this.isFiltered() ? "All that the filter lets through:" : "Select tasks, or filter, to act on many.";
-    refill(this.bulk, h("span", { class: this.chosen.size ? null : "muted" }, words), bulkBar(more, this.chosen.size));
+    const signature = `${this.selected.size}:${this.isFiltered()}`;
+    if (this.bulkBar.dataset.signature === signature) return;
+    this.bulkBar.dataset.signature = signature;
+    const selection = { selectedIds: () => [...this.selected], filter: () => this.apiFilter(), isFiltered: this.isFiltered(), busy: (on) => this.setBusy(on), onDone: () => (this.clearSelection(), this.refreshAll()), onInterrupted: () => this.refreshAll() };
+    const text = this.selected.size ? `${formatCount(this.selected.size)} selected` : this.isFiltered() ? "Apply to all matching:" : "Select or filter tasks for bulk actions.";
+    updateChildren(this.bulkBar, h("span", { class: this.selected.size ? null : "muted" }, text), bulkActionButtons(selection, this.selected.size));
   }
 
-  /** Whether something is done to many just now; with `on`, from now on. */
-  beBusy(on = this.busy) {
-    this.busy = on;
-    for (const button of this.bulk.querySelectorAll("button")) {
-      if (on) button.setAttribute("aria-disabled", "true");
+  /** Sets, or without an argument returns, whether a bulk action is in progress. */
+  setBusy(busy = this.isBusy) {
+    this.isBusy = busy;
+    for (const button of this.bulkBar.querySelectorAll("button")) {
+      if (busy) button.setAttribute("aria-disabled", "true");
       else button.removeAttribute("aria-disabled");
     }
-    return on;
+    return busy;
   }
 
-  /** Marks a row and brings it into sight. */
-  mark(id, n) {
-    this.at = id;
-    const high = rowHeight();
-    const top = n * high;
-    const under = this.head.offsetHeight;
-    if (top < this.list.scrollTop) this.list.scrollTop = top;
-    else if (top + high + under > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + high + under - this.list.clientHeight;
-    this.paint();
-    this.hold();
-    if (this.side.open) this.look(id);
+  /** Makes a row active and scrolls it into view. */
+  setActive(id, n) {
+    this.activeId = id;
+    const height = rowHeight();
+    const rowTop = n * height;
+    const headerHeight = this.headerRow.offsetHeight;
+    if (rowTop < this.list.scrollTop) this.list.scrollTop = rowTop;
+    else if (rowTop + height + headerHeight > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = rowTop + height + headerHeight - this.list.clientHeight;
+    this.drawVisibleRows();
+    this.focusActive();
+    if (this.taskPanel.isOpen) this.openPanel(id);
   }
 
-  /** Gives the focus to the marked row: to the part of it that the arrows chose. */
-  hold() {
-    this.drawn.get(this.at)?.querySelector(`[data-part=${this.part}]`)?.focus({ preventScroll: true });
+  /** Focuses the part of the active row that the arrow keys chose. */
+  focusActive() {
+    this.drawnRows.get(this.activeId)?.querySelector(`[data-part=${this.focusPart}]`)?.focus({ preventScroll: true });
   }
 
-  /** Shows a task at the side. */
-  look(id) {
-    this.at = id;
-    this.both.classList.add("with-side");
-    const shown = this.side.show(id);
-    this.paint();
-    this.remember();
-    return shown;
+  /** Shows a task in the side panel. */
+  openPanel(id) {
+    this.activeId = id;
+    this.layout.classList.add("with-panel");
+    const loaded = this.taskPanel.show(id);
+    this.drawVisibleRows();
+    this.updateUrl();
+    return loaded;
   }
 
-  close() {
-    this.side.hide();
-    this.both.classList.remove("with-side");
-    this.remember();
-    this.hold();
+  closePanel() {
+    this.taskPanel.hide();
+    this.layout.classList.remove("with-panel");
+    this.updateUrl();
+    this.focusActive();
   }
 }
 
-/** Asked once: whoever changes the size of letters reloads. */
-let high = 0;
+/** Cached row height in pixels; a change of the font size takes effect after a reload. */
+let cachedRowHeight = 0;
 function rowHeight() {
-  high ||= ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
-  return high;
+  cachedRowHeight ||= ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return cachedRowHeight;
 }
 
-/** Makes `children` the children of `parent`, moving none that stands where it should. */
-function sync(parent, children) {
-  const wanted = new Set(children);
-  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
-  let at = parent.firstElementChild;
+/** Makes `children` the children of `parent` without moving those already in place. */
+function syncChildren(parent, children) {
+  const kept = new Set(children);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let cursor = parent.firstElementChild;
   for (const child of children) {
-    if (child === at) at = at.nextElementSibling;
-    else parent.insertBefore(child, at);
+    if (child === cursor) cursor = cursor.nextElementSibling;
+    else parent.insertBefore(child, cursor);
   }
 }

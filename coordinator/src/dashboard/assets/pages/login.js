@@ -1,48 +1,48 @@
-// Sign in: a token, once. The coordinator answers with a cookie that no script can read.
+// Sign-in page: exchanges a token for a session cookie that scripts cannot read.
 
 import { signIn } from "../api.js";
-import { field } from "../dialogs.js";
-import { fill, h } from "../dom.js";
-import { prose } from "../format.js";
+import { formField } from "../dialogs.js";
+import { h, setChildren } from "../dom.js";
+import { renderProse } from "../format.js";
 
-/** An address of the dashboard's own, whatever the query says. */
-function next(query) {
-  const asked = query.get("next") ?? "";
-  return asked.startsWith("/ui/") && !asked.startsWith("/ui/login") ? asked : "/ui/";
+/** The page to open after sign-in; only URLs of the dashboard are accepted. */
+function nextUrl(query) {
+  const requested = query.get("next") ?? "";
+  return requested.startsWith("/ui/") && !requested.startsWith("/ui/login") ? requested : "/ui/";
 }
 
 export function open(main, { query }) {
-  const wrong = h("p", { class: "wrong", role: "alert" });
-  const input = field("Token", "token", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
+  const errorLine = h("p", { class: "error", role: "alert" });
+  const tokenField = formField("Token", "token", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
   const submit = async (event) => {
     event.preventDefault();
     const token = new FormData(event.target).get("token");
     try {
-      fill(wrong);
+      setChildren(errorLine);
       await signIn(token);
-      dispatchEvent(new CustomEvent("docket:signed-in", { detail: next(query) }));
+      dispatchEvent(new CustomEvent("docket:signed-in", { detail: nextUrl(query) }));
     } catch (error) {
-      fill(wrong, prose(error.message));
-      input.querySelector("input").select();
+      setChildren(errorLine, renderProse(error.message));
+      tokenField.querySelector("input").select();
     }
   };
-  fill(
+  setChildren(
     main,
     h(
       "section",
       { class: "login", "aria-labelledby": "login-title" },
       h("h1", { id: "login-title" }, "Sign in to docket"),
-      h("form", { on: { submit } }, input, wrong, h("button", { type: "submit", class: "primary" }, "Sign in")),
+      h("form", { on: { submit } }, tokenField, errorLine, h("button", { type: "submit", class: "primary" }, "Sign in")),
       h(
         "p",
         { class: "hint" },
-        "On the coordinator's machine ",
+        "On the coordinator's machine, ",
         h("code", {}, "docket dashboard"),
-        " opens this page signed in. For others, ",
+        " opens this page signed in. For other people, create a token with ",
         h("code", {}, "docket token create --name you --role read"),
-        " makes a token; role ",
+        "; with the role ",
         h("code", {}, "submit"),
-        " may also change tasks.",
+        ", they can also change tasks.",
       ),
     ),
   );

@@ -1,35 +1,35 @@
-// A task: what was asked, how it stands and why, its runs.
+// Task page: prompt, state with its reason, and runs.
 
 import { get } from "../api.js";
-import { fill, h, refill } from "../dom.js";
+import { h, setChildren, updateChildren } from "../dom.js";
 import { poll } from "../live.js";
-import { taskHead, taskParts } from "../taskview.js";
-import { show, title } from "../router.js";
+import { taskDetails, taskHeader } from "../task-details.js";
+import { setTitle, showPage } from "../router.js";
 
-/** How often it is asked for. */
-const EVERY_MS = 3000;
+/** How often the task is refreshed. */
+const REFRESH_MS = 3000;
 
 export async function open(main, { params, signal }) {
-  const head = h("div", { class: "head" });
-  const parts = h("div", { class: "panel" });
-  fill(main, head, parts);
-  let last = "";
-  const ask = async (of) => {
+  const header = h("div", { class: "head" });
+  const body = h("div", { class: "panel" });
+  setChildren(main, header, body);
+  let lastSignature = "";
+  const load = async (roundSignal) => {
     const id = encodeURIComponent(params.id);
     const [view, why] = await Promise.all([
-      get(`/v1/tasks/${id}`, null, { signal: of }),
-      get(`/v1/tasks/${id}/why`, null, { signal: of }),
+      get(`/v1/tasks/${id}`, null, { signal: roundSignal }),
+      get(`/v1/tasks/${id}/why`, null, { signal: roundSignal }),
     ]);
-    const sign = JSON.stringify([view, why]);
-    if (sign === last) return;
-    last = sign;
-    title(view.task.spec.title);
-    refill(head, taskHead("h1", view.task, () => again()));
-    refill(parts, h("div", { class: "within stack" }, taskParts(view, why, "h2")));
+    const signature = JSON.stringify([view, why]);
+    if (signature === lastSignature) return;
+    lastSignature = signature;
+    setTitle(view.task.spec.title);
+    updateChildren(header, taskHeader("h1", view.task, () => refresh()));
+    updateChildren(body, h("div", { class: "panel-body stack" }, taskDetails(view, why, "h2")));
   };
-  let again = () => {};
-  await ask(signal);
-  // One that went to the archive while one looked is told as that.
-  const failed = (error) => error.status === 404 && show();
-  again = poll(ask, { every: EVERY_MS, later: true, failed }, signal);
+  let refresh = () => {};
+  await load(signal);
+  // A task archived while its page is open: reopening shows the archive notice.
+  const onError = (error) => error.status === 404 && showPage();
+  refresh = poll(load, { intervalMs: REFRESH_MS, skipFirst: true, onError }, signal);
 }

@@ -1,39 +1,39 @@
-// What differs between two moments of a run: in the turn, since the beginning, or since another turn.
+// Changes tab: file differences up to the selected turn, since the base, the previous turn or any earlier turn.
 
-import { get, may } from "../api.js";
+import { can, get } from "../api.js";
 import { h } from "../dom.js";
-import { empty } from "../parts.js";
-import { changed } from "./diff.js";
+import { emptyNote } from "../components.js";
+import { diffList } from "./diff.js";
 
-export async function changes(view, keep) {
-  if (!may.admin()) return empty("Contents of files are for administrators; the paths that a turn changed stand with the turn.");
-  const { at, timeline, signal } = view;
-  const before = timeline.turns.filter((row) => row.turn < at.turn).map((row) => String(row.turn));
-  // A turn that was chosen at a later one may lie behind the one that is shown by now.
-  const since = ["base", "before", ...before].includes(keep.since) ? keep.since : "base";
-  const from = since === "base" ? null : since === "before" ? Math.max(0, at.turn - 1) : Number(since);
-  const answer = await get(`${view.run}/diff`, { from: from === null ? null : String(from), to: String(at.turn) }, { signal });
-  const choose = h(
+export async function drawChanges(view, tabState) {
+  if (!can.administer()) return emptyNote("File contents are visible to administrators only. The Turn tab lists the paths that a turn changed.");
+  const { selection, timeline, signal } = view;
+  const earlierTurns = timeline.turns.filter((row) => row.turn < selection.turn).map((row) => String(row.turn));
+  // The chosen turn may no longer be earlier than the selected one.
+  const since = ["base", "before", ...earlierTurns].includes(tabState.since) ? tabState.since : "base";
+  const from = since === "base" ? null : since === "before" ? Math.max(0, selection.turn - 1) : Number(since);
+  const diff = await get(`${view.run}/diff`, { from: from === null ? null : String(from), to: String(selection.turn) }, { signal });
+  const select = h(
     "select",
     {
       id: "since",
       on: {
         change: () => {
-          keep.since = choose.value;
-          view.show({ since: choose.value });
+          tabState.since = select.value;
+          view.select({ since: select.value });
         },
       },
     },
-    option("base", "what it began from", since),
-    option("before", "the turn before", since),
-    before.map((turn) => option(turn, `the end of turn ${turn}`, since)),
+    optionElement("base", "the base", since),
+    optionElement("before", "the previous turn", since),
+    earlierTurns.map((turn) => optionElement(turn, `the end of turn ${turn}`, since)),
   );
   return h(
     "div",
     { class: "turn" },
-    h("p", { class: "choose" }, h("label", { for: "since" }, "Since "), choose, ` up to the end of turn ${at.turn}`),
-    changed(answer.changes),
+    h("p", { class: "choice-row" }, h("label", { for: "since" }, "Since "), select, ` up to the end of turn ${selection.turn}`),
+    diffList(diff.changes),
   );
 }
 
-const option = (value, word, chosen) => h("option", { value, selected: value === chosen }, word);
+const optionElement = (value, label, selected) => h("option", { value, selected: value === selected }, label);

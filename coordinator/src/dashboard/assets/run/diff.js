@@ -1,26 +1,26 @@
-// Differences of files, as lines with signs: nothing is told by colour alone.
+// File differences as lines with +/− signs, so that color is never the only cue.
 
 import { h } from "../dom.js";
-import { plural, visible } from "../format.js";
-import { empty } from "../parts.js";
+import { pluralize, showControlChars } from "../format.js";
+import { emptyNote } from "../components.js";
 
-/** Lines of one file that are drawn at once; the rest comes at a press. */
+/** Lines of one file that are shown initially; a button shows the others. */
 const LINES_MAX = 600;
-/** Files that are open at once. */
+/** Number of files that are expanded initially. */
 const OPEN_MAX = 12;
 
-const SIGNS = { added: "+", removed: "−", changed: "±" };
+const CHANGE_SIGNS = { added: "+", removed: "−", changed: "±" };
 
-/** A path: what is no UTF-8 is told by its bytes. */
-export const pathOf = (path) => (typeof path === "string" ? visible(path) : `(not UTF-8) ${path.b64 ?? JSON.stringify(path)}`);
+/** Formats a path; one that is not UTF-8 is shown as base64. */
+export const formatPath = (path) => (typeof path === "string" ? showControlChars(path) : `(not UTF-8) ${path.b64 ?? JSON.stringify(path)}`);
 
-/** Paths that changed, each with its difference. */
-export function changed(changes) {
-  if (changes.length === 0) return empty("No file differs.");
-  return h("div", { class: "diffs" }, changes.map((change, n) => fileView(change, n < OPEN_MAX)));
+/** The changed files, each with its diff. */
+export function diffList(changes) {
+  if (changes.length === 0) return emptyNote("No differences.");
+  return h("div", { class: "diffs" }, changes.map((change, n) => fileDiff(change, n < OPEN_MAX)));
 }
 
-function fileView(change, open) {
+function fileDiff(change, open) {
   const lines = change.diff ? change.diff.replace(/\n$/, "").split("\n") : [];
   const body = lines.slice(2);
   const plus = body.filter((line) => line.startsWith("+")).length;
@@ -31,17 +31,17 @@ function fileView(change, open) {
     h(
       "summary",
       {},
-      h("span", { class: "diff-sign", title: change.what }, SIGNS[change.what] ?? "?"),
-      h("bdi", { class: "mono" }, pathOf(change.path)),
-      h("span", { class: "muted" }, change.diff === null ? `${change.what}; not shown line by line` : `${change.what}, +${plus} −${minus}`),
-      change.by_hand && h("span", { class: "tag" }, `by hand: ${visible(change.by_hand)}`),
+      h("span", { class: "diff-sign", title: change.what }, CHANGE_SIGNS[change.what] ?? "?"),
+      h("bdi", { class: "mono" }, formatPath(change.path)),
+      h("span", { class: "muted" }, change.diff === null ? `${change.what}; diff not shown` : `${change.what}, +${plus} −${minus}`),
+      change.by_hand && h("span", { class: "tag" }, `by hand: ${showControlChars(change.by_hand)}`),
     ),
-    body.length > 0 && linesView(body),
+    body.length > 0 && diffLines(body),
   );
 }
 
-function linesView(lines) {
-  const table = h("div", { class: "diff-lines mono", tabindex: "0", role: "group", "aria-label": "Lines that differ" }, lines.slice(0, LINES_MAX).map(lineView));
+function diffLines(lines) {
+  const table = h("div", { class: "diff-lines mono", tabindex: "0", role: "group", "aria-label": "Changed lines" }, lines.slice(0, LINES_MAX).map(diffLine));
   if (lines.length <= LINES_MAX) return table;
   const more = h(
     "button",
@@ -49,17 +49,17 @@ function linesView(lines) {
       type: "button",
       on: {
         click: () => {
-          table.append(...lines.slice(LINES_MAX).map(lineView));
+          table.append(...lines.slice(LINES_MAX).map(diffLine));
           more.remove();
         },
       },
     },
-    `Show ${plural(lines.length - LINES_MAX, "more line")}`,
+    `Show ${pluralize(lines.length - LINES_MAX, "more line")}`,
   );
   return [table, more];
 }
 
-function lineView(line) {
+function diffLine(line) {
   const kind = { "+": "plus", "-": "minus", "@": "hunk", "\\": "hunk" }[line[0]] ?? "same";
-  return h("div", { class: `line-${kind}` }, visible(line) || " ");
+  return h("div", { class: `line-${kind}` }, showControlChars(line) || " ");
 }

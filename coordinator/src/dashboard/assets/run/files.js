@@ -1,45 +1,44 @@
-// The files as they were after a turn.
+// Files tab: the workspace as it was after the selected turn.
 
-import { get, may } from "../api.js";
+import { can, get } from "../api.js";
 import { h } from "../dom.js";
-import { bytes, plural, visible } from "../format.js";
-import { empty } from "../parts.js";
-import { pathOf } from "./diff.js";
+import { formatBytes, pluralize, showControlChars } from "../format.js";
+import { emptyNote } from "../components.js";
+import { formatPath } from "./diff.js";
 
-/** Lines of a file that are drawn at once. */
+/** Most lines of a file that are shown. */
 const LINES_MAX = 4000;
 
-export async function files(view) {
-  if (!may.admin()) return empty("Contents of files are for administrators.");
-  const { at, signal } = view;
-  const ask = (path) => get(`${view.run}/files`, { turn: String(at.turn), path: path || null }, { signal });
-  const answer = await ask(at.path).catch((error) => {
-    if (error.status !== 404 || !at.path) throw error;
+export async function drawFiles(view) {
+  if (!can.administer()) return emptyNote("File contents are visible to administrators only.");
+  const { selection, signal } = view;
+  const fetchPath = (path) => get(`${view.run}/files`, { turn: String(selection.turn), path: path || null }, { signal });
+  const entry = await fetchPath(selection.path).catch((error) => {
+    if (error.status !== 404 || !selection.path) throw error;
     return { missing: error.message };
   });
-  if (answer.missing) return h("div", { class: "files" }, crumbs(view), h("p", { class: "wrong" }, answer.missing));
-  return h("div", { class: "files" }, crumbs(view), answer.kind === "dir" ? folder(view, answer) : file(answer));
+  if (entry.missing) return h("div", { class: "files" }, breadcrumbs(view), h("p", { class: "error" }, entry.missing));
+  return h("div", { class: "files" }, breadcrumbs(view), entry.kind === "dir" ? folderListing(view, entry) : fileContent(entry));
 }
 
-/** The way from the root to here. */
-function crumbs(view) {
-  const parts = view.at.path.split("/").filter(Boolean);
-  const step = (word, path, here) =>
-    here ? h("span", { "aria-current": "location" }, visible(word)) : h("button", { type: "button", class: "quiet", on: { click: () => view.show({ path }) } }, visible(word));
+function breadcrumbs(view) {
+  const segments = view.selection.path.split("/").filter(Boolean);
+  const crumb = (label, path, isCurrent) =>
+    isCurrent ? h("span", { "aria-current": "location" }, showControlChars(label)) : h("button", { type: "button", class: "quiet", on: { click: () => view.select({ path }) } }, showControlChars(label));
   return h(
     "nav",
     { class: "crumbs mono", "aria-label": "Path" },
-    step("files", "", parts.length === 0),
-    parts.map((part, n) => ["/", step(part, parts.slice(0, n + 1).join("/"), n === parts.length - 1)]),
+    crumb("files", "", segments.length === 0),
+    segments.map((segment, n) => ["/", crumb(segment, segments.slice(0, n + 1).join("/"), n === segments.length - 1)]),
   );
 }
 
-function folder(view, answer) {
+function folderListing(view, entry) {
   const rank = (child) => (child.kind === "dir" ? 0 : 1);
-  const children = [...(answer.children ?? [])].sort((a, b) => rank(a) - rank(b));
-  if (children.length === 0) return empty("An empty folder.");
-  const open = (child) => view.show({ path: view.at.path ? `${view.at.path}/${child.name}` : child.name });
-  const sign = { dir: "/", symlink: "@", file: "" };
+  const children = [...(entry.children ?? [])].sort((a, b) => rank(a) - rank(b));
+  if (children.length === 0) return emptyNote("This folder is empty.");
+  const open = (child) => view.select({ path: view.selection.path ? `${view.selection.path}/${child.name}` : child.name });
+  const suffix = { dir: "/", symlink: "@", file: "" };
   return h(
     "ul",
     { class: "listing mono" },
@@ -48,29 +47,29 @@ function folder(view, answer) {
         "li",
         {},
         typeof child.name === "string"
-          ? h("button", { type: "button", class: "quiet", on: { click: () => open(child) } }, pathOf(child.name), sign[child.kind])
-          : h("span", {}, pathOf(child.name)),
-        h("span", { class: "muted" }, child.size === null ? "" : bytes(child.size)),
+          ? h("button", { type: "button", class: "quiet", on: { click: () => open(child) } }, formatPath(child.name), suffix[child.kind])
+          : h("span", {}, formatPath(child.name)),
+        h("span", { class: "muted" }, child.size === null ? "" : formatBytes(child.size)),
         h("span", { class: "muted" }, child.mode ?? ""),
       ),
     ),
   );
 }
 
-function file(answer) {
-  const { content, size, mode, hash } = answer;
-  const about = h("p", { class: "muted" }, [answer.kind === "symlink" ? "a link to" : null, bytes(size), mode, hash?.slice(0, 16)].filter(Boolean).join(" · "));
-  if (content === null) return [about, empty("Larger than is shown here; `docket cat` prints it.")];
-  if (typeof content.text !== "string") return [about, empty("Not text; `docket cat` prints it.")];
+function fileContent(entry) {
+  const { content, size, mode, hash } = entry;
+  const summary = h("p", { class: "muted" }, [entry.kind === "symlink" ? "symlink" : null, formatBytes(size), mode, hash?.slice(0, 16)].filter(Boolean).join(" · "));
+  if (content === null) return [summary, emptyNote("Too large to show here. Use docket cat to print it.")];
+  if (typeof content.text !== "string") return [summary, emptyNote("Not a text file. Use docket cat to print it.")];
   const lines = content.text.replace(/\n$/, "").split("\n");
   return [
-    about,
+    summary,
     h(
       "div",
-      { class: "source mono", tabindex: "0", role: "group", "aria-label": "Content" },
-      h("pre", { class: "numbers", "aria-hidden": "true" }, lines.slice(0, LINES_MAX).map((_, n) => `${n + 1}\n`)),
-      h("pre", { dir: "ltr" }, visible(lines.slice(0, LINES_MAX).join("\n"))),
+      { class: "source mono", tabindex: "0", role: "group", "aria-label": "File content" },
+      h("pre", { class: "line-numbers", "aria-hidden": "true" }, lines.slice(0, LINES_MAX).map((_, n) => `${n + 1}\n`)),
+      h("pre", { dir: "ltr" }, showControlChars(lines.slice(0, LINES_MAX).join("\n"))),
     ),
-    lines.length > LINES_MAX && h("p", { class: "muted" }, `The first ${LINES_MAX} of ${plural(lines.length, "line")}; \`docket cat\` prints all.`),
+    lines.length > LINES_MAX && h("p", { class: "muted" }, `Showing the first ${LINES_MAX} of ${pluralize(lines.length, "line")}. Use docket cat to print all.`),
   ];
 }

@@ -1,37 +1,38 @@
-// The runtime's ledger after a turn: the plan, what was changed and run, what is still broken, what people said.
+// Ledger tab: the runtime's ledger after the selected turn, with the plan, unresolved failures, changed files, commands
+// and messages from people.
 
 import { h } from "../dom.js";
-import { plural, said } from "../format.js";
-import { empty, panel, table } from "../parts.js";
-import { pathOf } from "./diff.js";
-import { turnOf, whole } from "./turn.js";
+import { isolatedText, pluralize } from "../format.js";
+import { emptyNote, panel, table } from "../components.js";
+import { formatPath } from "./diff.js";
+import { fetchTurn, longText } from "./turn.js";
 
-export async function ledger(view) {
-  const { ledger } = await turnOf(view, view.at.turn);
-  const { plan, files, commands, errors, words } = ledger;
-  if (!plan && [files, commands, errors, words].every((list) => list.length === 0)) return empty("The ledger is still empty.");
-  const pair = (name, head, rows) =>
-    rows.length > 0 && panel(name, {}, table(name, [{ head, cell: (row) => said(row.tried) }, { head: "Came to", cell: (row) => said(row.came_to) }], rows));
+export async function drawLedger(view) {
+  const { ledger } = await fetchTurn(view, view.selection.turn);
+  const { plan, files, commands, errors, words: messages } = ledger;
+  if (!plan && [files, commands, errors, messages].every((list) => list.length === 0)) return emptyNote("The ledger is empty.");
+  const outcomePanel = (name, head, rows) =>
+    rows.length > 0 && panel(name, {}, table(name, [{ head, cell: (row) => isolatedText(row.tried) }, { head: "Outcome", cell: (row) => isolatedText(row.came_to) }], rows));
   return h(
     "div",
     { class: "ledger" },
-    plan && panel("Plan", {}, h("div", { class: "within" }, whole(plan))),
-    pair("Still broken", "Tried", [...errors].reverse()),
+    plan && panel("Plan", {}, h("div", { class: "panel-body" }, longText(plan))),
+    outcomePanel("Unresolved failures", "Action", [...errors].reverse()),
     files.length > 0 &&
       panel(
-        "Files it changed",
+        "Changed files",
         {},
         table(
-          "Files it changed",
+          "Changed files",
           [
-            { head: "Path", cell: (file) => h("bdi", { class: "mono" }, pathOf(file.path)) },
-            { head: "How", cell: (file) => `${file.created ? "made" : "edited"}${file.times > 1 ? `, ${plural(file.times, "time")}` : ""}` },
-            { head: "Lines", kind: "number", cell: (file) => `+${file.added} −${file.removed}` },
+            { head: "Path", cell: (file) => h("bdi", { class: "mono" }, formatPath(file.path)) },
+            { head: "Change", cell: (file) => `${file.created ? "created" : "edited"}${file.times > 1 ? `, ${pluralize(file.times, "time")}` : ""}` },
+            { head: "Lines", className: "number", cell: (file) => `+${file.added} −${file.removed}` },
           ],
           files,
         ),
       ),
-    pair("Commands, the last first", "Command", [...commands].reverse()),
-    words.length > 0 && panel("What people said", {}, h("ul", { class: "within reasons" }, words.map((word) => h("li", {}, said(word, 600))))),
+    outcomePanel("Commands, newest first", "Command", [...commands].reverse()),
+    messages.length > 0 && panel("Messages from people", {}, h("ul", { class: "panel-body reasons" }, messages.map((message) => h("li", {}, isolatedText(message, 600))))),
   );
 }

@@ -1,114 +1,114 @@
-// What is shown of a run beneath its slider: one tab at a time, each fetched when it is looked at.
+// Tabs of the run page. Each tab loads its data when it is opened.
 
-import { isAbort } from "../api.js";
-import { exchange, fill, h, refill } from "../dom.js";
+import { isAbortError } from "../api.js";
+import { h, replaceContent, setChildren, updateChildren } from "../dom.js";
 import { poll } from "../live.js";
-import { ended } from "../pages/run.js";
-import { beside, timelineOf } from "./beside.js";
-import { changes } from "./changes.js";
-import { files } from "./files.js";
-import { forks } from "./forks.js";
-import { ledger } from "./ledger.js";
-import { turn } from "./turn.js";
+import { isRunEnded } from "../pages/run.js";
+import { drawComparison, fetchRunTimeline } from "./comparison.js";
+import { drawChanges } from "./changes.js";
+import { drawFiles } from "./files.js";
+import { drawForks } from "./forks.js";
+import { drawLedger } from "./ledger.js";
+import { drawTurn } from "./turn.js";
 
-/** `draw(view, keep)` resolves with what to show; `keep` remembers between two draws of one page. */
+/** `draw(view, tabState)` resolves with the content; `tabState` persists between draws while the page is open. */
 const TABS = [
-  { name: "turn", word: "Turn", draw: turn },
-  { name: "changes", word: "Changes", draw: changes },
-  { name: "files", word: "Files", draw: files },
-  { name: "ledger", word: "Ledger", draw: ledger },
-  { name: "forks", word: "Forks", draw: forks },
-  { name: "beside", word: "Beside", draw: beside },
+  { name: "turn", label: "Turn", draw: drawTurn },
+  { name: "changes", label: "Changes", draw: drawChanges },
+  { name: "files", label: "Files", draw: drawFiles },
+  { name: "ledger", label: "Ledger", draw: drawLedger },
+  { name: "forks", label: "Forks", draw: drawForks },
+  { name: "beside", label: "Compare", draw: drawComparison },
 ];
 
-/** How long a turn is looked at before it is asked for. */
-const SETTLED_MS = 60;
+/** How long a turn stays selected before it is fetched. */
+const DEBOUNCE_MS = 60;
 
-/** How long until what the coordinator did not answer is asked for again. */
-const AGAIN_MS = 3000;
+/** Delay before a draw is retried after the coordinator failed to respond. */
+const RETRY_MS = 3000;
 
-/** How often a run that stands beside this one, and goes on, is asked for. */
-const BESIDE_MS = 2000;
+/** How often the other run of a comparison is refreshed while it is active. */
+const OTHER_RUN_REFRESH_MS = 2000;
 
-export function tabs(place, view) {
+export function runTabs(container, view) {
   const buttons = TABS.map((tab) =>
-    h("button", { type: "button", role: "tab", id: `tab-${tab.name}`, "aria-controls": "pane", on: { click: () => view.show({ tab: tab.name }) } }, tab.word),
+    h("button", { type: "button", role: "tab", id: `tab-${tab.name}`, "aria-controls": "pane", on: { click: () => view.select({ tab: tab.name }) } }, tab.label),
   );
-  const list = h("div", { class: "tablist", role: "tablist", "aria-label": "Of this run" }, buttons);
+  const list = h("div", { class: "tablist", role: "tablist", "aria-label": "Run views" }, buttons);
   list.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const n = (TABS.findIndex((tab) => tab.name === view.at.tab) + step + TABS.length) % TABS.length;
-    view.show({ tab: TABS[n].name });
+    const n = (TABS.findIndex((tab) => tab.name === view.selection.tab) + step + TABS.length) % TABS.length;
+    view.select({ tab: TABS[n].name });
     buttons[n].focus();
   });
   const pane = h("div", { class: "pane", role: "tabpanel", id: "pane", tabindex: "-1" });
-  fill(place, list, pane);
+  setChildren(container, list, pane);
 
-  const keep = {};
-  let drawn = "";
-  let asked = 0;
-  let told = "";
-  let before = new AbortController();
-  let watched = null;
-  let watching = new AbortController();
-  /** The other run goes on as well: it is asked for while one looks at it and it has not ended. */
-  const watch = () => {
-    const { other } = keep;
-    const wanted = view.at.tab === "beside" && view.at.with && other && !ended(other) ? other.run : null;
-    if (wanted === watched) return;
-    watched = wanted;
-    watching.abort();
-    watching = new AbortController();
-    if (wanted === null) return;
-    const ask = async (signal) => {
-      const timeline = await timelineOf(wanted, keep.other?.run === wanted ? keep.other : null, signal);
-      if (["head", "standing", "status"].every((of) => timeline[of] === keep.other?.[of])) return;
-      keep.other = timeline;
-      keep.fresh = true;
-      keep.rounds = (keep.rounds ?? 0) + 1;
+  const tabState = {};
+  let drawnSignature = "";
+  let drawCount = 0;
+  let shownKey = "";
+  let drawAbort = new AbortController();
+  let watchedRun = null;
+  let watchAbort = new AbortController();
+  /** Polls the other run of the Compare tab while the tab is open and the run has not ended. */
+  const watchOtherRun = () => {
+    const { other } = tabState;
+    const runToWatch = view.selection.tab === "beside" && view.selection.with && other && !isRunEnded(other) ? other.run : null;
+    if (runToWatch === watchedRun) return;
+    watchedRun = runToWatch;
+    watchAbort.abort();
+    watchAbort = new AbortController();
+    if (runToWatch === null) return;
+    const load = async (signal) => {
+      const timeline = await fetchRunTimeline(runToWatch, tabState.other?.run === runToWatch ? tabState.other : null, signal);
+      if (["head", "standing", "status"].every((key) => timeline[key] === tabState.other?.[key])) return;
+      tabState.other = timeline;
+      tabState.otherIsFresh = true;
+      tabState.otherRevision = (tabState.otherRevision ?? 0) + 1;
       draw();
     };
-    poll(ask, { every: BESIDE_MS, later: true }, AbortSignal.any([view.signal, watching.signal]));
+    poll(load, { intervalMs: OTHER_RUN_REFRESH_MS, skipFirst: true }, AbortSignal.any([view.signal, watchAbort.signal]));
   };
   const draw = async () => {
-    watch();
-    const tab = TABS.find((one) => one.name === view.at.tab) ?? TABS[0];
-    TABS.forEach((one, n) => {
-      buttons[n].setAttribute("aria-selected", String(one === tab));
-      buttons[n].tabIndex = one === tab ? 0 : -1;
+    watchOtherRun();
+    const tab = TABS.find((candidate) => candidate.name === view.selection.tab) ?? TABS[0];
+    TABS.forEach((candidate, n) => {
+      buttons[n].setAttribute("aria-selected", String(candidate === tab));
+      buttons[n].tabIndex = candidate === tab ? 0 : -1;
     });
     pane.setAttribute("aria-labelledby", `tab-${tab.name}`);
-    const row = view.timeline.turns.find((one) => one.turn === view.at.turn);
-    const other = tab.name === "beside" && [view.timeline.standing, keep.rounds];
-    const sign = JSON.stringify([tab.name, view.at, row, tab.name === "forks" && view.timeline.head, other]);
-    if (sign === drawn) return;
-    const fresh = JSON.parse(drawn || "[]")[0] !== tab.name;
-    drawn = sign;
-    const mine = (asked += 1);
-    before.abort();
-    before = new AbortController();
-    const signal = AbortSignal.any([view.signal, before.signal]);
-    if (fresh) fill(pane, h("p", { class: "muted wait" }, "…"));
+    const row = view.timeline.turns.find((candidate) => candidate.turn === view.selection.turn);
+    const otherSignature = tab.name === "beside" && [view.timeline.standing, tabState.otherRevision];
+    const signature = JSON.stringify([tab.name, view.selection, row, tab.name === "forks" && view.timeline.head, otherSignature]);
+    if (signature === drawnSignature) return;
+    const isNewTab = JSON.parse(drawnSignature || "[]")[0] !== tab.name;
+    drawnSignature = signature;
+    const drawNumber = (drawCount += 1);
+    drawAbort.abort();
+    drawAbort = new AbortController();
+    const signal = AbortSignal.any([view.signal, drawAbort.signal]);
+    if (isNewTab) setChildren(pane, h("p", { class: "muted loading" }, "…"));
     try {
-      // A slider that is dragged passes turns that nobody looks at.
-      await new Promise((resolve) => setTimeout(resolve, SETTLED_MS));
-      if (mine !== asked || signal.aborted) return;
-      const shown = await tab.draw({ ...view, signal }, keep);
-      if (mine !== asked || signal.aborted) return;
-      const same = told === `${tab.name} ${view.at.turn}`;
-      told = `${tab.name} ${view.at.turn}`;
-      (same ? refill : exchange)(pane, shown);
-      watch();
+      // Do not fetch the turns that a dragged slider passes.
+      await new Promise((resolve) => setTimeout(resolve, DEBOUNCE_MS));
+      if (drawNumber !== drawCount || signal.aborted) return;
+      const content = await tab.draw({ ...view, signal }, tabState);
+      if (drawNumber !== drawCount || signal.aborted) return;
+      const isSameView = shownKey === `${tab.name} ${view.selection.turn}`;
+      shownKey = `${tab.name} ${view.selection.turn}`;
+      (isSameView ? updateChildren : replaceContent)(pane, content);
+      watchOtherRun();
     } catch (error) {
-      if (isAbort(error) || mine !== asked) return;
-      fill(pane, h("p", { class: "wrong", role: "alert" }, error.message));
-      drawn = "";
+      if (isAbortError(error) || drawNumber !== drawCount) return;
+      setChildren(pane, h("p", { class: "error", role: "alert" }, error.message));
+      drawnSignature = "";
       if (error.status === undefined) throw error;
-      // Of a run that has ended nothing else would draw it again once the coordinator is back.
+      // Nothing else would redraw the tab of an ended run once the coordinator is back.
       if (error.status !== 0 && error.status < 500) return;
-      const timer = setTimeout(draw, AGAIN_MS);
+      const timer = setTimeout(draw, RETRY_MS);
       signal.addEventListener("abort", () => clearTimeout(timer));
     }
   };

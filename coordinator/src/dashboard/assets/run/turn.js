@@ -1,90 +1,89 @@
-// One turn: what the model was told, thought and said, what it called and what came back, the checks, what changed.
+// Turn tab: messages to the model, its reasoning and reply, tool calls with their output, checks, and file changes.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { about, bytes, line, plural, said, span, usd, visible } from "../format.js";
-import { empty, text } from "../parts.js";
-import { changed } from "./diff.js";
+import { formatBytes, formatCompact, formatDuration, formatUsd, isolatedText, pluralize, showControlChars, singleLine } from "../format.js";
+import { emptyNote, textBlock } from "../components.js";
+import { diffList } from "./diff.js";
 
-/** A text longer than this is shown from its beginning, and whole where a person asks. */
-const SHOWN_CHARS_MAX = 20_000;
+/** Longer texts are truncated to this length until the user expands them. */
+const INITIAL_CHARS_MAX = 20_000;
 
-/** Fetches a turn. */
-export const turnOf = (view, turn, signal = view.signal) => get(`${view.run}/turn`, { turn: String(turn) }, { signal });
+export const fetchTurn = (view, turn, signal = view.signal) => get(`${view.run}/turn`, { turn: String(turn) }, { signal });
 
-export async function turn(view) {
-  const answer = await turnOf(view, view.at.turn);
-  return turnView(view, answer);
+export async function drawTurn(view) {
+  const data = await fetchTurn(view, view.selection.turn);
+  return turnView(view, data);
 }
 
-/** A turn as it was answered. */
+/** Renders the API's view of a turn. */
 export function turnView(view, { turn, thinking = [], diffs_withheld }) {
   const parts = [
-    h("p", { class: "turn-sum muted" }, sums(turn)),
-    turn.notes.length > 0 && h("ul", { class: "notes" }, turn.notes.map((note) => h("li", {}, said(note, 400)))),
-    turn.told.length > 0 && folded(turn.turn === 0 ? "What was asked" : "The model was told", turn.told.map(whole), turn.turn === 0 || turn.told.length === 1),
-    thinking.length > 0 && folded("What it thought", thinking.map(whole), false),
-    turn.text && h("div", { class: "says" }, whole(turn.text)),
+    h("p", { class: "turn-summary muted" }, turnSummary(turn)),
+    turn.notes.length > 0 && h("ul", { class: "notes" }, turn.notes.map((note) => h("li", {}, isolatedText(note, 400)))),
+    turn.told.length > 0 && foldedSection(turn.turn === 0 ? "Prompt" : "Messages to the model", turn.told.map(longText), turn.turn === 0 || turn.told.length === 1),
+    thinking.length > 0 && foldedSection("Reasoning", thinking.map(longText), false),
+    turn.text && h("div", { class: "reply" }, longText(turn.text)),
     turn.tools.map((call) => callView(view, call)),
     turn.gates.map((gate) => gateView(view, gate)),
-    turn.changes.length > 0 && h("div", {}, h("h2", {}, "What changed"), diffs_withheld && h("p", { class: "muted" }, "Contents of files are for administrators."), changed(turn.changes)),
-    turn.ended && h("p", { class: "ended", dir: "auto" }, `The run ${line(turn.ended, 600)}`),
+    turn.changes.length > 0 && h("div", {}, h("h2", {}, "File changes"), diffs_withheld && h("p", { class: "muted" }, "File contents are visible to administrators only."), diffList(turn.changes)),
+    turn.ended && h("p", { class: "ended", dir: "auto" }, `The run ${singleLine(turn.ended, 600)}`),
   ];
-  return parts.some(Boolean) ? h("div", { class: "turn" }, parts) : empty("Nothing yet.");
+  return parts.some(Boolean) ? h("div", { class: "turn" }, parts) : emptyNote("No activity yet.");
 }
 
-function sums(turn) {
-  const asked = turn.attempts.at(-1);
+function turnSummary(turn) {
+  const lastAttempt = turn.attempts.at(-1);
   return [
-    asked && asked.model,
-    turn.attempts.length > 1 && plural(turn.attempts.length, "attempt"),
-    turn.input_tokens + turn.output_tokens > 0 && `${about(turn.input_tokens)} tokens in, ${about(turn.output_tokens)} out`,
-    turn.cost_nusd > 0 && usd(turn.cost_nusd),
+    lastAttempt && lastAttempt.model,
+    turn.attempts.length > 1 && pluralize(turn.attempts.length, "attempt"),
+    turn.input_tokens + turn.output_tokens > 0 && `${formatCompact(turn.input_tokens)} tokens in, ${formatCompact(turn.output_tokens)} out`,
+    turn.cost_nusd > 0 && formatUsd(turn.cost_nusd),
     `events ${turn.first_seq} to ${turn.last_seq}`,
   ]
     .filter(Boolean)
     .join(" · ");
 }
 
-function folded(heading, body, open) {
+function foldedSection(heading, body, open) {
   return h("details", { class: "fold", open }, h("summary", {}, heading), body);
 }
 
-/** A text of any length; the rest of a long one comes at a press. */
-export function whole(words) {
-  if (words.length <= SHOWN_CHARS_MAX) return text(visible(words));
-  const place = h("div", {});
+/** A text of any length; a long one is truncated until expanded. */
+export function longText(content) {
+  if (content.length <= INITIAL_CHARS_MAX) return textBlock(showControlChars(content));
+  const container = h("div", {});
   const more = h(
     "button",
-    { type: "button", on: { click: () => place.replaceChildren(text(visible(words))) } },
-    `Show all of its ${plural(words.length, "character")}`,
+    { type: "button", on: { click: () => container.replaceChildren(textBlock(showControlChars(content))) } },
+    `Show all ${pluralize(content.length, "character")}`,
   );
-  place.append(text(visible(words.slice(0, SHOWN_CHARS_MAX))), more);
-  return place;
+  container.append(textBlock(showControlChars(content.slice(0, INITIAL_CHARS_MAX))), more);
+  return container;
 }
 
-/** Arguments in one line, the telling one first. */
-function brief(args) {
-  if (args === null || typeof args !== "object") return line(JSON.stringify(args), 160);
+/** Arguments on one line, or only the most significant one. */
+function summarizeArgs(args) {
+  if (args === null || typeof args !== "object") return singleLine(JSON.stringify(args), 160);
   const first = ["command", "path", "test_path", "regex", "pattern", "key", "task"].find((name) => typeof args[name] === "string");
-  if (first) return line(args[first], 160);
-  const words = Object.entries(args).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
-  return line(words.join(" "), 160);
+  if (first) return singleLine(args[first], 160);
+  const pairs = Object.entries(args).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return singleLine(pairs.join(" "), 160);
 }
 
-/** Whether the one line of a call says all of its arguments. */
-const isBrief = (args) =>
+/** Whether the summary line already shows all arguments. */
+const summaryIsComplete = (args) =>
   args !== null && typeof args === "object" && Object.values(args).every((value) => typeof value === "string" && value.length < 100 && !value.includes("\n")) && Object.keys(args).length === 1;
 
 function argsView(args) {
-  if (args === null || typeof args !== "object" || Array.isArray(args)) return whole(JSON.stringify(args, null, 2));
-  const long = (value) => typeof value === "string" && (value.includes("\n") || value.length > 80);
+  if (args === null || typeof args !== "object" || Array.isArray(args)) return longText(JSON.stringify(args, null, 2));
+  const isLong = (value) => typeof value === "string" && (value.includes("\n") || value.length > 80);
   return h(
     "dl",
     { class: "args" },
     Object.entries(args).map(([name, value]) => [
       h("dt", {}, name),
-      h("dd", {}, long(value) ? whole(value) : h("code", {}, visible(typeof value === "string" ? value : JSON.stringify(value, null, 2)))),
+      h("dd", {}, isLong(value) ? longText(value) : h("code", {}, showControlChars(typeof value === "string" ? value : JSON.stringify(value, null, 2)))),
     ]),
   );
 }
@@ -97,15 +96,15 @@ function callView(view, call) {
     h(
       "summary",
       {},
-      h("span", { class: "call-name mono" }, line(call.name, 80)),
-      h("bdi", { class: "call-args mono" }, brief(call.args)),
-      h("span", { class: "call-word", data: { tone: call.failed ? "bad" : "good" } }, call.came_to ?? "no result yet"),
-      h("span", { class: "muted" }, call.status && span(call.duration_ms)),
+      h("span", { class: "call-name mono" }, singleLine(call.name, 80)),
+      h("bdi", { class: "call-args mono" }, summarizeArgs(call.args)),
+      h("span", { class: "call-outcome", data: { tone: call.failed ? "bad" : "good" } }, call.came_to ?? "no result yet"),
+      h("span", { class: "muted" }, call.status && formatDuration(call.duration_ms)),
     ),
-    !isBrief(call.args) && argsView(call.args),
-    call.result && h("p", { class: "call-label" }, "Came back"),
-    call.result && whole(call.result),
-    output(view, call),
+    !summaryIsComplete(call.args) && argsView(call.args),
+    call.result && h("p", { class: "call-label" }, "Output"),
+    call.result && longText(call.result),
+    outputLink(view, call),
   );
 }
 
@@ -117,19 +116,19 @@ function gateView(view, gate) {
     h(
       "summary",
       {},
-      h("span", { class: "call-name" }, `Final check ${line(gate.name, 80)}`),
-      h("bdi", { class: "call-args mono" }, line(gate.command, 160)),
-      h("span", { class: "call-word", data: { tone } }, gate.came_to),
-      h("span", { class: "muted" }, span(gate.duration_ms)),
+      h("span", { class: "call-name" }, `Final check ${singleLine(gate.name, 80)}`),
+      h("bdi", { class: "call-args mono" }, singleLine(gate.command, 160)),
+      h("span", { class: "call-outcome", data: { tone } }, gate.came_to),
+      h("span", { class: "muted" }, formatDuration(gate.duration_ms)),
     ),
-    gate.output ? whole(gate.output) : h("p", { class: "muted" }, "It put out nothing."),
-    output(view, gate),
+    gate.output ? longText(gate.output) : h("p", { class: "muted" }, "No output."),
+    outputLink(view, gate),
   );
 }
 
-/** The whole output, where the model read a part of it. */
-function output(view, { call, output_bytes }) {
+/** Link to the full output of a call if the model saw a truncated one. */
+function outputLink(view, { call, output_bytes }) {
   if (!output_bytes) return null;
   const href = `${view.run}/output?call=${encodeURIComponent(call)}`;
-  return h("p", {}, h("a", { href, target: "_blank", rel: "noopener" }, `The whole output, ${bytes(output_bytes)}`));
+  return h("p", {}, h("a", { href, target: "_blank", rel: "noopener" }, `Full output, ${formatBytes(output_bytes)}`));
 }
